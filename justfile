@@ -33,6 +33,10 @@ prose *PATHS:
 docs:
     ROLLTAP_UPDATE_DOCS=1 cargo test --quiet -p rolltap -p rolltap-rollout -p rolltap-proxy --lib --bins -- generated_
 
+# Builds the wheel with the Python package and the program, and tries it in a fresh environment.
+wheel *OUT_AND_ARGUMENTS:
+    ./scripts/wheel {{OUT_AND_ARGUMENTS}}
+
 # Runs a job with embedded parts only.
 demo:
     cargo run --release -- demo

@@ -11,7 +11,7 @@ use rolltap_rollout::export::choices::Named;
 use rolltap_rollout::export::format::{Format, FormatOptions};
 use rolltap_rollout::export::formats::prime_rl::PrimeRlOptions;
 use rolltap_rollout::export::pipeline::advantage::Advantage;
-use rolltap_rollout::export::pipeline::rules::{Failed, OnFork, Rules, Staleness};
+use rolltap_rollout::export::pipeline::rules::{Comparison, Failed, OnFork, Rules, ShortGroups, Staleness};
 use tokio_util::sync::CancellationToken;
 
 use crate::terminal::StopSignals;
@@ -43,10 +43,17 @@ pub(crate) struct Arguments {
     /// Choose the branches to export of a trial with several. [default: the choice of the format]
     #[arg(long, value_name = "WHAT", value_parser = named::<OnFork>(), help_heading = WHICH)]
     on_fork: Option<OnFork>,
-    /// Choose how to treat a trial without a reward, or with a reward that does not measure the agent.
-    #[arg(long, value_name = "WHAT", value_parser = named::<Failed>(), default_value = Failed::Mask.name(),
-          help_heading = WHICH)]
-    failed: Failed,
+    /// Choose how to treat a trial without a reward, or with a reward that does not measure the agent. [default: drop if
+    /// the trainer compares rewards in groups of any size, else mask]
+    #[arg(long, value_name = "WHAT", value_parser = named::<Failed>(), help_heading = WHICH)]
+    failed: Option<Failed>,
+    /// Choose how to treat a group with fewer rewards than trials, for a trainer that finds groups by counting.
+    /// [default: pad]
+    #[arg(long, value_name = "WHAT", value_parser = named::<ShortGroups>(), help_heading = WHICH)]
+    short_groups: Option<ShortGroups>,
+    /// Export groups in which nothing is trained, masked, in a format whose trainer compares no rewards.
+    #[arg(long, help_heading = WHICH)]
+    untrained_groups: bool,
     /// Export groups whose trials are not all complete.
     #[arg(long, help_heading = WHICH)]
     open_groups: bool,
@@ -145,7 +152,7 @@ fn failed(failure: ExportFailure) -> anyhow::Result<Outcome> {
     Ok(Outcome::Failed)
 }
 
-/// Rejects options of prime-rl with another format, where they have no effect.
+/// Rejects options that have no effect on the chosen format.
 fn refuse_strays(arguments: &Arguments) -> anyhow::Result<()> {
     let given = [
         ("--seq-len", arguments.seq_len.is_some()),
@@ -157,8 +164,35 @@ fn refuse_strays(arguments: &Arguments) -> anyhow::Result<()> {
         Some((option, _)) if arguments.format != Format::PrimeRl => {
             anyhow::bail!("{option} is of --format prime-rl, and this is {}", arguments.format.name())
         }
-        _ => Ok(()),
+        _ => refuse_strays_of_groups(arguments),
     }
+}
+
+fn refuse_strays_of_groups(arguments: &Arguments) -> anyhow::Result<()> {
+    let name = arguments.format.name();
+    let comparison = comparison(arguments);
+    if arguments.short_groups.is_some() && !matches!(comparison, Comparison::Counted(_)) {
+        anyhow::bail!(
+            "--short-groups is for trainers that find the trials of a group by counting, and {name} exports groups of any \
+             size; remove it"
+        );
+    }
+    if arguments.untrained_groups && comparison != Comparison::Never {
+        anyhow::bail!(
+            "--untrained-groups is for formats whose trainer compares no rewards, and the trainer of {name} would divide \
+             by the 0 trained tokens of such a group; remove it, or export with --format jsonl"
+        );
+    }
+    Ok(())
+}
+
+fn advantage(arguments: &Arguments) -> Advantage {
+    arguments.advantage.unwrap_or(arguments.format.advantage())
+}
+
+fn comparison(arguments: &Arguments) -> Comparison {
+    let short_groups = arguments.short_groups.unwrap_or(ShortGroups::Pad);
+    arguments.format.comparison(advantage(arguments), short_groups)
 }
 
 fn prime_rl(arguments: &Arguments) -> PrimeRlOptions {
@@ -176,6 +210,7 @@ fn prime_rl(arguments: &Arguments) -> PrimeRlOptions {
 fn settings(arguments: Arguments) -> ExportSettings {
     let prime_rl = prime_rl(&arguments);
     let format = arguments.format;
+    let (advantage, comparison) = (advantage(&arguments), comparison(&arguments));
     let staleness = arguments.max_staleness;
     let policy_version = arguments.policy_version;
     ExportSettings {
@@ -186,12 +221,14 @@ fn settings(arguments: Arguments) -> ExportSettings {
             Output::File { path: arguments.output, replaces: arguments.force }
         },
         format,
-        options: FormatOptions { prime_rl },
+        options: FormatOptions { prime_rl, ..FormatOptions::default() },
         rules: Rules {
-            on_fork: arguments.on_fork.unwrap_or(format.on_fork()),
-            failed: arguments.failed,
-            advantage: arguments.advantage.unwrap_or(format.advantage()),
+            on_fork: arguments.on_fork.unwrap_or(format.on_fork(advantage)),
+            failed: arguments.failed.unwrap_or(format.failed()),
+            advantage,
+            comparison,
             open_groups: arguments.open_groups,
+            untrained_groups: arguments.untrained_groups,
             superseded: arguments.superseded,
             train_constrained: arguments.train_constrained,
             reward: arguments.reward,

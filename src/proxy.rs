@@ -28,6 +28,12 @@ pub(crate) struct Arguments {
     /// Read settings from this TOML file (see configs/proxy.toml). Flags and environment variables override it.
     #[arg(long, env = "ROLLTAP_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Stop at the end of standard input, as at SIGTERM.
+    ///
+    /// The program that starts the proxy gives it a pipe as standard input, and holds the other end. When that program
+    /// ends, even by SIGKILL, the pipe closes and the proxy stops.
+    #[arg(long)]
+    until_stdin_ends: bool,
     #[command(flatten)]
     given: GivenOptions,
 }
@@ -49,6 +55,9 @@ The proxy stops on Ctrl-C or SIGTERM. It takes no new call, and calls in flight 
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let mut stop = StopSignals::listen()?;
+    if arguments.until_stdin_ends {
+        stop.watch_input()?;
+    }
     let settings = ProxyConfig::merged(arguments.config.as_deref(), arguments.given)?.settings()?;
     terminal::hide_from_logs(Arc::clone(&settings.redaction));
     let proxy = rolltap_proxy::start(settings).await?;

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, LazyLock, OnceLock};
+use std::thread;
 
 use anyhow::Context;
 use rolltap_orchestrator::common::cancellation::Cancellation;
@@ -10,6 +11,7 @@ use rolltap_orchestrator::environment::EnvironmentKind;
 use rolltap_orchestrator::job::JobError;
 use rolltap_proxy::Redaction;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 /// Starts the log on standard error. Servers log at level info with times, other commands at level warn. Each
@@ -102,12 +104,33 @@ fn hint(error: &anyhow::Error) -> Option<&'static str> {
 pub(crate) struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
+    /// Is cancelled at the end of standard input, if `watch_input` was called.
+    input_ended: CancellationToken,
 }
 
 impl StopSignals {
     pub(crate) fn listen() -> anyhow::Result<Self> {
         let listen = |kind| signal(kind).context("cannot listen to signals");
-        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            input_ended: CancellationToken::new(),
+        })
+    }
+
+    /// Makes the end of standard input count as a signal. An error while reading is an end.
+    ///
+    /// # Errors
+    /// The system starts no further thread.
+    pub(crate) fn watch_input(&self) -> anyhow::Result<()> {
+        let ended = self.input_ended.clone();
+        // Not a blocking task of the runtime: the runtime would wait for its end, which may never come.
+        let watch = move || {
+            let _ = io::copy(&mut io::stdin(), &mut io::sink());
+            ended.cancel();
+        };
+        let thread = thread::Builder::new().name("stdin".to_owned()).spawn(watch);
+        thread.map(drop).context("cannot start the thread that reads standard input")
     }
 
     /// Waits for the next signal.
@@ -115,6 +138,7 @@ impl StopSignals {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+            () = self.input_ended.cancelled() => {}
         }
     }
 }

@@ -10,6 +10,7 @@ mod cli {
     mod empty_captures;
     mod environments;
     mod export;
+    mod export_groups;
     mod export_of_a_store;
     mod full_disk;
     mod harbor_tasks;

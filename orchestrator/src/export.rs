@@ -157,7 +157,10 @@ fn write(
     draft: &mut Draft,
     mut progressed: impl FnMut(usize) -> Result<(), ExportFailure>,
 ) -> Result<(Tally, Vec<Omission>), ExportFailure> {
-    let mut exporter = settings.format.exporter(draft, &settings.options)?;
+    let options = FormatOptions { reward_names: plan.reward_names(), ..settings.options.clone() };
+    let mut exporter = settings.format.exporter(draft, &options)?;
+    // First, so that no group waits for them until the input ends.
+    plan.rowless_trials().try_for_each(|trial| exporter.write(trial))?;
     thread::scope(|scope| {
         let (read, to_choose) = ahead();
         let (chosen, mut to_write) = ahead();

@@ -1,6 +1,6 @@
 """Runs verifiers' own agent at Harbor tasks: `python verifiers_terminal.py MODEL BASE_URL [TASKS_DIR]`.
 
-The command line for the same is `vf-eval rolltap_terminal --env.taskset.tasks_dir DIR …`
+The command line for the same is `vf-eval rolltap_verifiers --env.taskset.tasks_dir DIR …`
 (docs/how-to/trainers/verifiers.md).
 """
 
@@ -17,7 +17,7 @@ model, base_url = sys.argv[1:3]
 tasks_dir = sys.argv[3] if len(sys.argv) > 3 else "../examples/tasks"
 
 taskset = load_taskset(
-    taskset_config_type("rolltap_terminal").model_validate({"id": "rolltap_terminal", "tasks_dir": tasks_dir})
+    taskset_config_type("rolltap_verifiers").model_validate({"id": "rolltap_verifiers", "tasks_dir": tasks_dir})
 )
 
 
@@ -27,7 +27,7 @@ async def main() -> None:
             {
                 "model": model,
                 "client": {"type": "eval", "base_url": base_url},
-                "harness": {"id": "rolltap_terminal", "server": server},
+                "harness": {"id": "rolltap_verifiers", "mode": {"type": "terminal", "server": server}},
                 "runtime": {"type": "subprocess"},
                 "max_turns": 20,
             }

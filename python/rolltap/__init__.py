@@ -1,14 +1,15 @@
 """Brings rollouts of unmodified agents from a rolltap proxy to a trainer.
 
-`Client` and `AsyncClient` are clients of the proxy's admin plane, and `run_trial` runs an agent as a trial. Each module
-of `rolltap.trainers` converts rollouts to one trainer's own objects. This package does not import these modules, so
-that no trainer needs to be installed.
+`Proxy` runs a proxy for the time of a `with` block. `Client` and `AsyncClient` are clients of its admin plane, and
+`run_trial` runs an agent as a trial. Each module of `rolltap.trainers` converts rollouts to one trainer's own objects.
+This package does not import these modules, so that no trainer needs to be installed.
 """
 
 from rolltap.client import AsyncClient, Client, OpenedTrial
 from rolltap.errors import RolltapError
 from rolltap.lines import read_lines
 from rolltap.prepare import Prepare, earned, prepared_rows
+from rolltap.proxy import Proxy
 from rolltap.row import CallSpan, Prepared, PreparedRow, Row, Trial
 from rolltap.trial import Agent, Outcome, run_trial
 
@@ -22,6 +23,7 @@ __all__ = [
     "Prepare",
     "Prepared",
     "PreparedRow",
+    "Proxy",
     "RolltapError",
     "Row",
     "Trial",

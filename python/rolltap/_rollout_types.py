@@ -221,8 +221,8 @@ class Prepared(TypedDict):
     """A trial as a trainer takes it. Nothing in it is left to decide."""
 
     reward: float | None
-    """The number to train on. `None` if the reward does not measure the agent, if nothing was sampled,
-    or if the trial is refused.
+    """The number to train on. A trial that sampled nothing has one too, and counts in the baseline of
+    its group. `None` if the reward does not measure the agent, or if the trial is refused.
     """
 
     rows: list[PreparedRow]

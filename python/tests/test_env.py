@@ -251,5 +251,5 @@ def test_a_server_that_does_not_come_up_is_told_of(tmp_path: Path) -> None:
     slow = program(tmp_path, "import time; time.sleep(60)")
     with pytest.raises(RuntimeError, match="within 0.2 s"), serve(program=slow, timeout=0.2):
         pass
-    with pytest.raises(RuntimeError, match="no program"), serve(program=tmp_path / "nowhere"):
+    with pytest.raises(RuntimeError, match="no executable program"), serve(program=tmp_path / "nowhere"):
         pass

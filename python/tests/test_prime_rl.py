@@ -14,7 +14,7 @@ from prime_rl.transports.rollouts.types import MicroBatch
 from pydantic import ValidationError
 
 from rolltap.trainers.prime_rl import micro_batches, place
-from rolltap.trainers.verifiers_run import RunHarnessConfig
+from rolltap.trainers.verifiers_run import RunMode
 from rolltap.trainers.verifiers_terminal import HarborTasksetConfig
 
 
@@ -52,9 +52,9 @@ def test_the_configuration_names_our_tasks_and_harness() -> None:
     config = RLConfig.model_validate(tomllib.loads(text))
     (source,) = config.orchestrator.train.source
     assert isinstance(source.env.taskset, HarborTasksetConfig)
-    harness = source.env.agent.harness
-    assert isinstance(harness, RunHarnessConfig)
-    assert (harness.agent, harness.environment, harness.max_turns) == ("terminal", "docker", 20)
+    mode = source.env.agent.harness.mode
+    assert isinstance(mode, RunMode)
+    assert (mode.agent, mode.environment, mode.max_turns) == ("terminal", "docker", 20)
     assert source.env.agent.runtime.type == "subprocess"
     with pytest.raises(ValidationError, match="max_turn"):
         RLConfig.model_validate(tomllib.loads(text.replace("max_turns", "max_turn")))

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import subprocess
 import sys
 from itertools import compress
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import pydantic
 import pytest
-from conftest import Capture, OneTrial, two_turns
+from conftest import Capture, OneTrial, limit, two_turns
 from verifiers.v1.agent import Agent
 from verifiers.v1.configs.agent import AgentConfig
 from verifiers.v1.task import Task, TaskData
 from verifiers.v1.trace import Trace, WireTrace
 from verifiers.v1.utils.decorators import reward
+from verifiers.v1.utils.loaders import default_harness_id, harness_config_type, taskset_class
 
-from rolltap.trainers.verifiers import trace
+from rolltap.trainers.verifiers import AgentMode, trace
+from rolltap.trainers.verifiers_run import RunMode
 from rolltap.trainers.verifiers_run import _nodes as run_nodes
+from rolltap.trainers.verifiers_terminal import HarborTaskset, HarborTasksetConfig, TerminalMode
 
 
 def test_a_line_is_a_trace_whose_branches_are_ours(capture: Capture) -> None:
@@ -45,6 +53,50 @@ def test_the_wire_and_an_exact_record_bring_back_the_same(capture: Capture) -> N
         assert [node.token_ids for node in again.nodes] == [node.token_ids for node in made.nodes]
 
 
+def test_one_id_names_the_taskset_and_the_harness_of_all_modes() -> None:
+    name = "rolltap-verifiers"  # As verifiers' own ids, with the hyphen that its loader replaces.
+    assert taskset_class(name) is HarborTaskset and default_harness_id(name) == name
+    config = harness_config_type(name)
+
+    def mode(**fields: object) -> object:
+        return config.model_validate({"id": name, "mode": fields}).mode
+
+    assert config.model_validate({"id": name}).mode == TerminalMode()
+    assert mode(server="http://127.0.0.1:9") == TerminalMode(server="http://127.0.0.1:9")
+    assert mode(type="run", max_turns=3) == RunMode(max_turns=3)
+    assert mode(type="agent", agent="module:agent") == AgentMode(agent="module:agent")
+    with pytest.raises(pydantic.ValidationError, match="max_turns"):
+        mode(type="terminal", max_turns=3)
+    with pytest.raises(pydantic.ValidationError, match="agent"):
+        mode(type="agent")
+
+
+def test_the_command_line_takes_the_fields_of_a_mode(tmp_path: Path) -> None:
+    flags = {
+        "--env.taskset.tasks_dir": "tasks",
+        "--env.agent.harness.id": "rolltap_verifiers",
+        "--env.agent.harness.mode.type": "agent",
+        "--env.agent.harness.mode.agent": "module:agent",
+        "--env.agent.runtime.type": "subprocess",
+        "--model": "sim",
+        "--run.dir": "run",
+    }
+    words = [word for flag in flags.items() for word in flag]
+    command = [str(Path(sys.executable).parent / "vf-eval"), "rolltap_verifiers", *words, "--no-rich", "--dry-run"]
+    # The tests' own path may be relative.
+    variables = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=limit(60)
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    env = json.loads((tmp_path / "outputs/run/configs/resolved/eval.json").read_text())["env"]
+    assert env["taskset"]["id"] == "rolltap_verifiers" and env["taskset"]["tasks_dir"] == "tasks"
+    mode = env["agent"]["harness"]["mode"]
+    assert (mode["type"], mode["agent"]) == ("agent", "module:agent")
+    with pytest.raises(ValueError, match="tasks_dir"):
+        list(HarborTaskset(HarborTasksetConfig(id="rolltap_verifiers")).load())
+
+
 class Folder(Task[TaskData]):
     """Is a task whose reward depends on the number of captured turns."""
 
@@ -61,7 +113,8 @@ def test_verifiers_own_agent_runs_the_harness(admin: str, monkeypatch: pytest.Mo
     module = ModuleType("rolltap_test_agent")
     module.agent = forks
     monkeypatch.setitem(sys.modules, "rolltap_test_agent", module)
-    harness = {"id": "rolltap_harness", "agent": "rolltap_test_agent:agent", "url": admin}
+    mode = {"type": "agent", "agent": "rolltap_test_agent:agent", "url": admin}
+    harness = {"id": "rolltap_verifiers", "mode": mode}
     config = AgentConfig.model_validate({"model": "sim", "harness": harness, "runtime": {"type": "subprocess"}})
 
     async def run() -> Trace:

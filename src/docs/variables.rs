@@ -98,7 +98,8 @@ pub(super) const VARIABLES: [Variable; 25] = [
     variable(
         Use::Python,
         "ROLLTAP_PROGRAM",
-        "Program that `serve()` starts. The default is `rolltap` on `PATH`.",
+        "Program that the Python package starts. The default is the `rolltap` of the Python environment, else that on \
+         `PATH`.",
     ),
     variable(Use::Python, "ROLLTAP_ENV_TOKEN", "Token of the environment server, for its clients."),
 ];

@@ -86,20 +86,23 @@ async fn what_is_complete_counts_and_whole_is_taken() {
         "left out: 1 trial not complete: no seal or no reward yet",
         "left out: 1 trial superseded by a later attempt (--superseded takes them)",
         "left out: 1 trial of groups that are not whole (--open-groups takes them)",
-        "left out: 1 trial without a sampled token",
+        "without a sampled token, with a reward: 1 trial, counted in the advantages of their group",
         "advantage 0: 1 trial, of whose group no other trial counts",
     ];
     assert_eq!(told, expected, "{}", ended.stderr);
     let advantage = |name: &str, advantage| (name.to_owned(), advantage);
-    let expected = [advantage("second-try", 0.5), advantage("failure", -0.5), advantage("by-call", 0.0)];
+    // The mean is of 1, 0 and the 0 of the silent trial.
+    let third = 1.0 / 3.0;
+    let expected =
+        [advantage("second-try", 1.0 - third), advantage("failure", -third), advantage("by-call", 0.0)];
     assert_eq!(advantages(&dir.path().join("out.jsonl")), expected);
 
     let ended = export(dir.path(), "more.jsonl", &["--superseded", "--open-groups"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let expected = [
-        advantage("first-try", 0.0),
-        advantage("second-try", 0.5),
-        advantage("failure", -0.5),
+        advantage("first-try", 0.125),
+        advantage("second-try", 0.625),
+        advantage("failure", -0.375),
         advantage("by-call", 0.0),
         advantage("early", 0.0),
     ];

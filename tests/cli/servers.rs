@@ -5,7 +5,7 @@ use std::path::Path;
 use rolltap_testing::limit;
 use serde_json::{Value, json};
 
-use super::program::{Running, repository, rolltap, run};
+use super::program::{Running, repository, rolltap, run, unused_address};
 
 /// Starts the simulator with its example script, and the proxy with its example configuration in front of it. Ports and
 /// paths are the test's own.
@@ -92,6 +92,23 @@ fn a_flag_wins_over_the_environment_and_that_over_the_file() {
     let variables = [("ROLLTAP_LISTEN", "127.0.0.6:0")];
     assert!(start(&variables, &[]).starts_with("http://127.0.0.6:"));
     assert!(start(&variables, &["--listen", "127.0.0.7:0"]).starts_with("http://127.0.0.7:"));
+}
+
+#[test]
+fn a_proxy_stops_at_the_end_of_its_input_if_asked_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let upstream = unused_address();
+    let args = ["proxy", "--until-stdin-ends", "--upstream", &upstream, "--data", "data"];
+    let mut command =
+        rolltap(dir.path(), &[&args[..], &["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]].concat());
+    let (input, held) = std::io::pipe().unwrap();
+    let mut proxy = Running::spawn(command.stdin(input));
+    let (_, admin) = (proxy.next_url(), proxy.next_url());
+    let address = admin.trim_start_matches("http://");
+    assert!(std::net::TcpStream::connect(address).is_ok(), "the input is open");
+    drop(held);
+    // The proxies of the other tests have an empty input, and do not stop without the option.
+    assert_eq!(proxy.wait(limit(10)).0, Some(0));
 }
 
 #[test]

@@ -171,6 +171,7 @@ fn without_rows(archive: &Archive, trial: &StoredTrial) -> RowFacts {
         reward: reward.reward,
         rewards: reward.rewards,
         reward_valid: reward.valid,
+        failure_cause: reward.failure_cause,
         tokenizer_hash: facts.tokenizer_hash.clone(),
     }
 }

@@ -2,7 +2,7 @@ use std::path::Path;
 
 use rolltap_rollout::export::formats::jsonl::JsonlWriter;
 use rolltap_rollout::export::pipeline::advantage::Advantage;
-use rolltap_rollout::export::pipeline::rules::{Failed, OnFork};
+use rolltap_rollout::export::pipeline::rules::{Comparison, Failed, OnFork};
 
 use super::*;
 use crate::check::sound_rows;
@@ -23,7 +23,9 @@ fn settings(dir: &Path) -> ExportSettings {
             on_fork: OnFork::All,
             failed: Failed::Mask,
             advantage: Advantage::None,
+            comparison: Comparison::Never,
             open_groups: false,
+            untrained_groups: false,
             superseded: false,
             train_constrained: false,
             reward: None,

@@ -42,7 +42,7 @@ pub(crate) async fn prepared(
     superseded: bool,
     options: PrepareOptions,
 ) -> Result<PreparedTrial, JoinError> {
-    let rows = rows(trial, store, reward, superseded).await?;
+    let rows = rows(trial, store, reward.clone(), superseded).await?;
     // Like the making of rows, this looks at every token.
-    tokio::task::spawn_blocking(move || prepare(rows, &options)).await
+    tokio::task::spawn_blocking(move || prepare(rows, &reward, &options)).await
 }

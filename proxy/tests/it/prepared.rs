@@ -70,7 +70,7 @@ async fn without_the_parameter_an_answer_has_no_member_of_it() {
     assert_eq!((&line["rows"], line.get("prepared")), (&json!([]), None));
     let (_, text) = read(&stage, "/v1/rollouts?prepare=mask").await;
     let line: Value = serde_json::from_str(&text).unwrap();
-    let empty = json!({"reward": null, "rows": [], "left_out": 0, "refused": null});
+    let empty = json!({"reward": 1.0, "rows": [], "left_out": 0, "refused": null});
     assert_eq!((line.get("rows"), &line["prepared"]), (None, &empty));
 }
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import queue
-import shutil
 import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO
+
+from rolltap.program import find_program
 
 READY = "listening on "
 """The text before the address, in the line that `rolltap env` prints once it accepts calls."""
@@ -26,12 +27,13 @@ def serve(
     """Starts `rolltap env` at a free port and yields its address. Stops the server and its environments at the end.
 
     `arguments` are further arguments of the program (`["-e", "local"]`). The program is `program`, else the value of
-    the variable ROLLTAP_PROGRAM, else `rolltap` on PATH. The server inherits the standard error of this process.
+    the variable ROLLTAP_PROGRAM, else the `rolltap` of this Python's environment, else `rolltap` on PATH. The server
+    inherits the standard error of this process.
 
     Raises RuntimeError if there is no such program, if it ends early, or if it does not listen within `timeout`
     seconds.
     """
-    command = [_found(program), "env", "--listen", "127.0.0.1:0", *arguments]
+    command = [find_program(program), "env", "--listen", "127.0.0.1:0", *arguments]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     try:
         yield _address(process, timeout)
@@ -43,14 +45,6 @@ def serve(
             # The next server, or `rolltap clean`, removes the containers that are left.
             process.kill()
             process.wait()
-
-
-def _found(program: str | os.PathLike[str] | None) -> str:
-    named = os.fspath(program) if program is not None else os.environ.get("ROLLTAP_PROGRAM", "rolltap")
-    found = shutil.which(named)
-    if found is None:
-        raise RuntimeError(f"no program {named!r}: put rolltap on PATH, or name it in ROLLTAP_PROGRAM")
-    return found
 
 
 def _address(process: subprocess.Popen[str], timeout: float) -> str:

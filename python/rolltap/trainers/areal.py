@@ -1,4 +1,8 @@
-"""Tensors of episodes for AReaL (commit 4aef98d), from an export or from a workflow that runs agents."""
+"""Tensors of episodes for AReaL (package `areal` 1.0.4), from an export or from a workflow that runs agents.
+
+An export has the advantages as rewards: train it without `reward_norm` and `adv_norm`. A workflow gives the rewards of
+the agents, and AReaL compares them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from areal.api.workflow_api import RolloutWorkflow
 
 from rolltap.client import DEFAULT_URL, AsyncClient
 from rolltap.prepare import Prepare, earned, prepared_rows
-from rolltap.row import Trial
+from rolltap.row import Trial, stand_in
 from rolltap.trial import Agent, run_trial
 
 _PER_TOKEN = {
@@ -43,8 +47,8 @@ class Workflow(RolloutWorkflow):
     """Runs the agent once per episode, as a trial. The agent gets the episode's data.
 
     AReaL compares rewards by their place in the batch, so a forked trial gives the branch with the most trainable
-    tokens. A trial is rejected if its reward does not measure the agent, or if it has no trained token. AReaL then
-    requests another.
+    tokens. A trial is rejected if its reward does not measure the agent. AReaL then requests another. A trial with a
+    reward and without a sampled token gives two tokens that train nothing, because it counts in the baseline.
     """
 
     def __init__(
@@ -68,8 +72,17 @@ class Workflow(RolloutWorkflow):
 
 def _line(trial: Trial) -> dict[str, Any] | None:
     reward, rows = earned(trial), prepared_rows(trial)
-    if reward is None or not any(rows[0]["loss_mask"]):
+    if reward is None:
         return None
+    if not rows:
+        prompt_ids, ids, mask, logprobs = stand_in()
+        return {
+            "input_ids": [prompt_ids + ids],
+            "loss_mask": [[0] * len(prompt_ids) + mask],
+            "logprobs": [[0.0] * len(prompt_ids) + logprobs],
+            "versions": [[-1] * len(prompt_ids + ids)],
+            "rewards": [reward],
+        }
     # `on_fork="longest"` leaves one branch.
     (row,) = rows
     return {

@@ -6,8 +6,8 @@ A line of `rolltap export --format skyrl` is a trajectory, and each of its steps
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 from skyrl.train.generators.base import GeneratorInput, GeneratorInterface, GeneratorOutput, TrajectoryID
@@ -35,9 +35,13 @@ class Generator(GeneratorInterface):
 
     The trials have no group at the proxy, because SkyRL itself compares trajectories, by prompt.
 
-    The agent gets SkyRL's `prompt`, `env_class` and `env_extras`. If a reward does not measure the agent, or a trial
-    sampled nothing, the trajectory stays in its group. It is masked and gets the mean reward of the others, so that
-    the baseline does not change. If the proxy refuses a trial, the batch fails after all other trials have ended.
+    The agent gets SkyRL's `prompt`, `env_class` and `env_extras`. A trajectory whose reward does not measure the agent is
+    left out of its group, and SkyRL compares the others. If fewer than two of several trajectories have a reward, the
+    group remains, because SkyRL counts prompts, and trains nothing: SkyRL would train a single one on its raw reward. A
+    trajectory that sampled nothing counts in the baseline with its reward. If the proxy refuses a trial, the batch
+    fails after all other trials have ended.
+
+    `left_out` and `masked` have the numbers of trajectories that were treated so.
     """
 
     def __init__(
@@ -47,6 +51,8 @@ class Generator(GeneratorInterface):
         self._url = url
         self._token = token
         self._opening = opening
+        self.left_out = 0
+        self.masked = 0
 
     async def generate(self, input_batch: GeneratorInput) -> GeneratorOutput:
         """Runs all trajectories of the batch at once. The proxy and vLLM limit the calls in flight.
@@ -73,7 +79,26 @@ class Generator(GeneratorInterface):
                 for place, name in enumerate(names)
             ]
             trials = await run_trials(runs)
-        return generator_output(map(_line, trials, names, _rewards(trials, names)))
+        return generator_output(self._lines(trials, names))
+
+    def _lines(self, trials: Sequence[Trial], names: Sequence[TrajectoryID]) -> list[dict[str, Any]]:
+        rewarded = Counter(
+            name.instance_id for trial, name in zip(trials, names, strict=True) if earned(trial) is not None
+        )
+        asked = Counter(name.instance_id for name in names)
+        written: set[str] = set()
+        lines = []
+        for trial, name in zip(trials, names, strict=True):
+            group = name.instance_id
+            trains = rewarded[group] >= min(2, asked[group])
+            # A group that trains nothing needs one trajectory, so that SkyRL finds the prompt.
+            if (earned(trial) is None if trains else group in written):
+                self.left_out += 1
+                continue
+            self.masked += not trains
+            written.add(group)
+            lines.append(_line(trial, name, trains))
+        return lines
 
 
 def _task(batch: GeneratorInput, place: int) -> dict[str, Any]:
@@ -85,29 +110,16 @@ def _task(batch: GeneratorInput, place: int) -> dict[str, Any]:
     }
 
 
-def _rewards(trials: Sequence[Trial], names: Sequence[TrajectoryID]) -> list[float]:
-    known: dict[str, list[float]] = {}
-    for trial, name in zip(trials, names):
-        if (reward := earned(trial)) is not None:
-            known.setdefault(name.instance_id, []).append(reward)
-    means = {instance: fmean(rewards) for instance, rewards in known.items()}
-    rewards = [earned(trial) for trial in trials]
-    return [
-        means.get(name.instance_id, 0.0) if reward is None else reward
-        for reward, name in zip(rewards, names)
-    ]
-
-
-def _line(trial: Trial, name: TrajectoryID, reward: float) -> dict[str, Any]:
-    rows = prepared_rows(trial)
+def _line(trial: Trial, name: TrajectoryID, trains: bool) -> dict[str, Any]:
+    reward, rows = earned(trial), prepared_rows(trial)
     # SkyRL requires at least one step per trajectory.
     steps = [response(row) for row in rows] or [stand_in()]
     reasons = [row["stop_reason"] or row["status"] for row in rows] or [trial["failure_cause"] or "nothing_sampled"]
     return {
         "prompt_token_ids": [step.prompt_ids for step in steps],
         "response_ids": [step.ids for step in steps],
-        "rewards": [float(reward)] * len(steps),
-        "loss_masks": [step.mask for step in steps],
+        "rewards": [0.0 if reward is None else float(reward)] * len(steps),
+        "loss_masks": [step.mask if trains else [0] * len(step.mask) for step in steps],
         "stop_reasons": reasons,
         "rollout_logprobs": [step.logprobs for step in steps],
         "trajectory_ids": [vars(name)] * len(steps),

@@ -1,7 +1,7 @@
-"""Traces for verifiers' v1 interface (package `verifiers` 0.4.0), and a harness that runs an agent behind the proxy.
+"""Traces for verifiers' v1 interface (package `verifiers` 0.4.0), and rollouts of an agent behind the proxy.
 
-A line of `rolltap export --format verifiers` is a trace. `RolltapHarness` fills the traces of verifiers' own rollouts.
-verifiers finds the harness by the id `rolltap_harness`.
+A line of `rolltap export --format verifiers` is a trace. `AgentMode` fills the traces of verifiers' own rollouts. The
+harness of `rolltap_verifiers` has it as a mode.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ import importlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
-from typing import Any
+from typing import Any, Literal
 
+from pydantic_config import BaseConfig
 from verifiers.v1.clients import ModelContext
-from verifiers.v1.configs.harness import HarnessConfig
 from verifiers.v1.graph import MessageNode
-from verifiers.v1.harness import Harness
-from verifiers.v1.runtimes import ProgramResult, Runtime
+from verifiers.v1.runtimes import Runtime
 from verifiers.v1.task import TaskData
 from verifiers.v1.trace import Trace, WireTrace
 from verifiers.v1.types import AssistantMessage, UserMessage
@@ -32,41 +31,29 @@ def trace(line: Mapping[str, Any]) -> WireTrace:
     return WireTrace.model_validate_json(json.dumps(line))
 
 
-class RolltapHarnessConfig(HarnessConfig):
-    """The address of the proxy, and the agent to run."""
-
-    agent: str
-    """`module:function` of an agent. Its result is ignored, because the task computes the reward."""
-    url: str = DEFAULT_URL
-    """The proxy's admin plane."""
-    token: str | None = None
-
-
-class RolltapHarness(Harness[RolltapHarnessConfig]):
-    """Runs the agent as a trial at the proxy, and puts the captured tokens into the trace.
+class AgentMode(BaseConfig):
+    """Runs an agent as a trial at the proxy, and puts the captured tokens into the trace.
 
     The model calls go through the proxy and not through verifiers' interception. verifiers' limits on turns and tokens
     therefore do not apply: set limits in the proxy's configuration. The agent gets `prompt`, `task` (verifiers'
     `TaskData`) and `runtime`. Nodes have tokens and no text, so rewards of the task must use the runtime.
     """
 
-    NEEDS_CONTAINER = False
+    type: Literal["agent"] = "agent"
+    agent: str
+    """`module:function` of an agent. Its result is ignored, because the task computes the reward."""
+    url: str = DEFAULT_URL
+    """The proxy's admin plane."""
+    token: str | None = None
 
-    async def launch(
-        self,
-        ctx: ModelContext,
-        trace: Trace,
-        runtime: Runtime,
-        endpoint: str,
-        secret: str,
-        mcp_urls: dict[str, str],
-        data: TaskData,
-    ) -> ProgramResult:
+    async def run(
+        self, ctx: ModelContext, trace: Trace, runtime: Runtime, endpoint: str, secret: str, data: TaskData
+    ) -> None:
         """Runs one trial and adds the captured branches to `trace`."""
-        module, _, name = self.config.agent.partition(":")
+        module, _, name = self.agent.partition(":")
         agent = getattr(importlib.import_module(module), name)
         sampling = of_a_trial(ctx.sampling.model_dump())
-        async with AsyncClient(self.config.url, token=self.config.token) as client:
+        async with AsyncClient(self.url, token=self.token) as client:
             trial = await client.open_trial(
                 str(data.name or data.id or data.idx), model=ctx.model, sampling=sampling
             )
@@ -77,7 +64,6 @@ class RolltapHarness(Harness[RolltapHarnessConfig]):
             # The task of verifiers computes the reward later. `failed="zero"` trains the trial without a reward.
             prepared = usable(await client.prepared(trial.trial_id, Prepare("mask", failed="zero")))
             trace.nodes.extend(branch_nodes(prepared["rows"], len(trace.nodes)))
-        return ProgramResult(exit_code=0, stdout="", stderr="")
 
 
 def branch_nodes(rows: Sequence[PreparedRow], first: int) -> Iterator[MessageNode]:

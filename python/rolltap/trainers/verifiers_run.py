@@ -1,7 +1,8 @@
 """Trials of `rolltap run` as rollouts of verifiers' v1 interface (package `verifiers` 0.4.0), and so of prime-rl.
 
-verifiers finds the harness by the id `rolltap_run`. Its tasks are those of `rolltap.trainers.verifiers_terminal`. Each
-rollout is a trial, with rolltap's environment, agent and verifier. The trace has the tokens that the proxy captured.
+The harness of `rolltap_verifiers` has `RunMode` as a mode. Its tasks are those of
+`rolltap.trainers.verifiers_terminal`. Each rollout is a trial, with rolltap's environment, agent and verifier. The
+trace has the tokens that the proxy captured.
 """
 
 from __future__ import annotations
@@ -14,24 +15,30 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from pydantic import Field
+from pydantic_config import BaseConfig
 from verifiers.v1.clients import ModelContext
 from verifiers.v1.configs.client import resolve_api_key
-from verifiers.v1.configs.harness import HarnessConfig
 from verifiers.v1.graph import MessageNode
-from verifiers.v1.harness import Harness
-from verifiers.v1.runtimes import ProgramResult, Runtime
+from verifiers.v1.runtimes import Runtime
 from verifiers.v1.trace import Trace
 
 from rolltap.lines import read_lines
+from rolltap.program import find_program
 from rolltap.row import Row
 from rolltap.sampling import of_a_trial
 from rolltap.trainers.verifiers import trace as exported_trace
-from rolltap.trainers.verifiers_terminal import DONE, JUDGED, HarborTaskData
+from rolltap.trainers.verifiers_terminal import JUDGED, HarborTaskData
 
 
-class RunHarnessConfig(HarnessConfig):
-    """The options for `rolltap run`: see `rolltap run --help`."""
+class RunMode(BaseConfig):
+    """Runs the agent at the task with `rolltap run`, and puts the captured tokens into the trace.
 
+    The model calls go through rolltap's proxy and not through verifiers' interception. verifiers' limits on turns and
+    tokens therefore do not apply: set `max_turns` here. The fields are options for `rolltap run`: see
+    `rolltap run --help`.
+    """
+
+    type: Literal["run"] = "run"
     agent: str = "terminal"
     """rolltap's terminal agent, or another agent of `rolltap agents`."""
     environment: Literal["docker", "harbor", "local"] = "docker"
@@ -47,32 +54,17 @@ class RunHarnessConfig(HarnessConfig):
     """The admin plane of a running proxy. If None, each trial starts its own proxy in front of `upstream`."""
     jobs_dir: Path | None = None
     """The directory for logs and results of trials. If None, they are deleted after each trial."""
-    program: str = "rolltap"
+    program: str | None = None
+    """The program. If None, the one that `rolltap.program.find_program` finds."""
 
-
-class RunHarness(Harness[RunHarnessConfig]):
-    """Runs the agent at the task with `rolltap run`, and puts the captured tokens into the trace.
-
-    The model calls go through rolltap's proxy and not through verifiers' interception. verifiers' limits on turns and
-    tokens therefore do not apply: set `max_turns` here.
-    """
-
-    NEEDS_CONTAINER = False
-
-    async def launch(
-        self,
-        ctx: ModelContext,
-        trace: Trace,
-        runtime: Runtime,
-        endpoint: str,
-        secret: str,
-        mcp_urls: dict[str, str],
-        data: HarborTaskData,
-    ) -> ProgramResult:
+    async def run(
+        self, ctx: ModelContext, trace: Trace, runtime: Runtime, endpoint: str, secret: str, data: HarborTaskData
+    ) -> None:
         """Runs one trial. Raises RuntimeError if it sampled nothing or has no valid reward."""
+        program = find_program(self.program)
         with tempfile.TemporaryDirectory(prefix="rolltap-") as temporary:
-            jobs_dir = self.config.jobs_dir or Path(temporary)
-            command = self._command(ctx, jobs_dir, trace.id, data)
+            jobs_dir = self.jobs_dir or Path(temporary)
+            command = [program, *self._arguments(ctx, jobs_dir, trace.id, data)]
             said = await _run(
                 command, {**os.environ, "ROLLTAP_UPSTREAM_API_KEY": resolve_api_key(ctx.client)}
             )
@@ -80,46 +72,34 @@ class RunHarness(Harness[RunHarnessConfig]):
             rows = _rows(path)
             if not rows:
                 raise RuntimeError(f"the trial sampled nothing: {said}")
-            trace.nodes.extend(await _nodes(self.config.program, path, len(trace.nodes)))
+            trace.nodes.extend(await _nodes(program, path, len(trace.nodes)))
         row = rows[0]
         if not row["reward_valid"] or row["reward"] is None:
             raise RuntimeError(f"the trial has no valid reward: {row['failure_cause']}")
         trace.info[JUDGED] = {"reward": row["reward"], "rewards": row["rewards"]}
-        return DONE
 
-    def _command(self, ctx: ModelContext, jobs_dir: Path, name: str, data: HarborTaskData) -> list[str]:
-        config = self.config
-        command = [
-            config.program,
-            "run",
-            "--quiet",
-            "-o",
-            str(jobs_dir),
-            "--job-name",
-            name,
-            "-p",
-            data.task_dir,
-        ]
-        command += ["-a", config.agent, "-e", config.environment, "-m", ctx.model]
-        command += ["--sampling", json.dumps(self._sampling(ctx))]
-        if config.proxy is not None:
-            command += ["--proxy", config.proxy]
+    def _arguments(self, ctx: ModelContext, jobs_dir: Path, name: str, data: HarborTaskData) -> list[str]:
+        arguments = ["run", "--quiet", "-o", str(jobs_dir), "--job-name", name, "-p", data.task_dir]
+        arguments += ["-a", self.agent, "-e", self.environment, "-m", ctx.model]
+        arguments += ["--sampling", json.dumps(self._sampling(ctx))]
+        if self.proxy is not None:
+            arguments += ["--proxy", self.proxy]
         else:
-            command += ["--upstream", config.upstream or ctx.client.base_url]
-        if config.harbor_env is not None:
-            command += ["--harbor-env", config.harbor_env]
-        if config.max_turns is not None:
-            command += ["--max-turns", str(config.max_turns)]
-        for option, value in config.agent_kwargs.items():
-            command += ["--agent-kwarg", f"{option}={json.dumps(value)}"]
-        return command
+            arguments += ["--upstream", self.upstream or ctx.client.base_url]
+        if self.harbor_env is not None:
+            arguments += ["--harbor-env", self.harbor_env]
+        if self.max_turns is not None:
+            arguments += ["--max-turns", str(self.max_turns)]
+        for option, value in self.agent_kwargs.items():
+            arguments += ["--agent-kwarg", f"{option}={json.dumps(value)}"]
+        return arguments
 
     def _sampling(self, ctx: ModelContext) -> dict[str, Any]:
         sampling = of_a_trial(ctx.sampling.model_dump()) or {}
         if ctx.sampling.max_tokens is not None:
             # In verifiers and prime-rl, `max_tokens` limits one turn, as in a call of the trial.
             sampling["max_tokens"] = ctx.sampling.max_tokens
-        return {**sampling, **self.config.sampling}
+        return {**sampling, **self.sampling}
 
 
 async def _run(command: list[str], env: dict[str, str]) -> str:

@@ -1,8 +1,9 @@
-"""Harbor tasks for verifiers' v1 interface (package `verifiers` 0.4.0): a taskset, and a harness for terminals.
+"""Harbor tasks for verifiers' v1 interface (package `verifiers` 0.4.0): a taskset, and rollouts at terminals.
 
-verifiers finds both by the id `rolltap_terminal`. `TerminalHarness` runs the loop on terminals of `rolltap env`. It
-requests answers from verifiers' own endpoint, so that verifiers records them, with token ids if verifiers uses its
-client for training. In `rolltap.trainers.verifiers_run`, rolltap's agents run whole trials instead.
+verifiers finds the taskset by the id `rolltap_verifiers`. The harness of this id has `TerminalMode` as its default
+mode, which runs the loop on terminals of `rolltap env`. It requests answers from verifiers' own endpoint, so that
+verifiers records them, with token ids if verifiers uses its client for training. In `rolltap.trainers.verifiers_run`,
+rolltap's agents run whole trials instead.
 """
 
 from __future__ import annotations
@@ -12,11 +13,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import httpx
+from pydantic_config import BaseConfig
 from verifiers.v1.clients import ModelContext
-from verifiers.v1.configs.harness import HarnessConfig
 from verifiers.v1.configs.taskset import TasksetConfig
-from verifiers.v1.harness import Harness
-from verifiers.v1.runtimes import ProgramResult, Runtime
+from verifiers.v1.runtimes import Runtime
 from verifiers.v1.task import Task, TaskData
 from verifiers.v1.taskset import Taskset
 from verifiers.v1.trace import Trace
@@ -26,10 +26,7 @@ from rolltap.env.terminal import AsyncTerminalGymEnv
 from rolltap.env.wire import DEFAULT_SERVER, EnvOptions, Step, checked
 
 JUDGED = "rolltap"
-"""The key of `trace.info` under which a harness of rolltap stores the numbers of the task's verifier."""
-
-DONE = ProgramResult(exit_code=0, stdout="", stderr="")
-"""The result for verifiers of a harness that has no program."""
+"""The key of `trace.info` under which the harness of rolltap stores the numbers of the task's verifier."""
 
 
 class HarborTaskData(TaskData):
@@ -59,7 +56,9 @@ class HarborTask(Task[HarborTaskData]):
 
 def _judged(trace: Trace) -> dict[str, Any]:
     if JUDGED not in trace.info:
-        raise RuntimeError("no verifier ran: these tasks want the harness rolltap_terminal or rolltap_run")
+        raise RuntimeError(
+            "no verifier ran: these tasks want the harness rolltap_verifiers, with mode.type terminal or run"
+        )
     judged: dict[str, Any] = trace.info[JUDGED]
     return judged
 
@@ -67,15 +66,18 @@ def _judged(trace: Trace) -> dict[str, Any]:
 class HarborTasksetConfig(TasksetConfig):
     """The location of the tasks."""
 
-    tasks_dir: Path
-    """A task directory, or a directory of task directories."""
+    tasks_dir: Path | None = None
+    """A task directory, or a directory of task directories. verifiers' command line makes a configuration without it
+    first, so None is an error only when the tasks are loaded."""
 
 
 class HarborTaskset(Taskset[HarborTask, HarborTasksetConfig]):
     """The tasks of a directory, in order of their names."""
 
     def load(self) -> Iterator[HarborTask]:
-        """Yields one task per directory with a `task.toml`. Raises ValueError if there is none."""
+        """Yields one task per directory with a `task.toml`. Raises ValueError if there is none, or no `tasks_dir`."""
+        if self.config.tasks_dir is None:
+            raise ValueError("the taskset has no tasks: set its tasks_dir (--env.taskset.tasks_dir DIR)")
         root = self.config.tasks_dir.resolve()
         found = (
             [root]
@@ -91,9 +93,14 @@ class HarborTaskset(Taskset[HarborTask, HarborTasksetConfig]):
             )
 
 
-class TerminalHarnessConfig(HarnessConfig):
-    """The environment server, and the options of its environments."""
+class TerminalMode(BaseConfig):
+    """Shows a terminal to the model and types the model's answers, until the task is complete or verifiers stops it.
 
+    In both cases the task's verifier judges the work. verifiers' own limits on turns and tokens apply. The fields are
+    the environment server and the options of its environments.
+    """
+
+    type: Literal["terminal"] = "terminal"
     server: str = DEFAULT_SERVER
     """The address of `rolltap env`."""
     environment: Literal["docker", "local"] | None = None
@@ -107,27 +114,11 @@ class TerminalHarnessConfig(HarnessConfig):
         made: EnvOptions = {name: value for name in named if (value := getattr(self, name)) is not None}  # type: ignore[assignment]
         return made
 
-
-class TerminalHarness(Harness[TerminalHarnessConfig]):
-    """Shows a terminal to the model and types the model's answers, until the task is complete or verifiers stops it.
-
-    In both cases the task's verifier judges the work. verifiers' own limits on turns and tokens apply.
-    """
-
-    NEEDS_CONTAINER = False
-
-    async def launch(
-        self,
-        ctx: ModelContext,
-        trace: Trace,
-        runtime: Runtime,
-        endpoint: str,
-        secret: str,
-        mcp_urls: dict[str, str],
-        data: HarborTaskData,
-    ) -> ProgramResult:
+    async def run(
+        self, ctx: ModelContext, trace: Trace, runtime: Runtime, endpoint: str, secret: str, data: HarborTaskData
+    ) -> None:
         """Runs one episode. Raises UnverifiedError if the verifier failed."""
-        terminal = AsyncTerminalGymEnv(data.task_dir, server=self.config.server, **self.config.options())
+        terminal = AsyncTerminalGymEnv(data.task_dir, server=self.server, **self.options())
         headers = {"authorization": f"Bearer {secret}"}
         async with terminal, httpx.AsyncClient(headers=headers, timeout=None) as http:
             _, info = await terminal.reset()
@@ -146,4 +137,3 @@ class TerminalHarness(Harness[TerminalHarnessConfig]):
                 messages.append({"role": "assistant", "content": content})
                 messages.append({"role": "user", "content": step.observation})
         trace.info[JUDGED] = {"reward": checked(step).reward, "rewards": step.info.get("rewards", {})}
-        return DONE

@@ -24,17 +24,17 @@ from .conftest import ROOT, TASK
 
 
 def taskset(tasks_dir: Path) -> Any:
-    config = taskset_config_type("rolltap_terminal")
-    return load_taskset(config.model_validate({"id": "rolltap_terminal", "tasks_dir": tasks_dir}))
+    config = taskset_config_type("rolltap_verifiers")
+    return load_taskset(config.model_validate({"id": "rolltap_verifiers", "tasks_dir": tasks_dir}))
 
 
-def run(base_url: str, harness: dict[str, Any], tasks_dir: Path = TASK, **fields: Any) -> Trace:
+def run(base_url: str, mode: dict[str, Any], tasks_dir: Path = TASK, **fields: Any) -> Trace:
     (task,) = taskset(tasks_dir)
     config = AgentConfig.model_validate(
         {
             "model": "sim",
             "client": {"type": "eval", "base_url": base_url},
-            "harness": harness,
+            "harness": {"id": "rolltap_verifiers", "mode": mode},
             "runtime": {"type": "subprocess"},
             "sampling": {"max_tokens": 300},
             **fields,
@@ -53,7 +53,7 @@ def test_a_directory_of_tasks_is_a_taskset(tmp_path: Path) -> None:
 
 
 def test_the_harness_types_what_the_model_says(server: str, simulator: str) -> None:
-    made = run(simulator, {"id": "rolltap_terminal", "server": server})
+    made = run(simulator, {"type": "terminal", "server": server})
     assert made.ok, made.errors
     assert (made.reward, made.num_turns) == (1.0, 2)
     assert made.metrics["reward"] == 1.0
@@ -63,7 +63,7 @@ def test_the_harness_types_what_the_model_says(server: str, simulator: str) -> N
 
 
 def test_what_verifiers_ends_is_judged_all_the_same(server: str, simulator: str) -> None:
-    made = run(simulator, {"id": "rolltap_terminal", "server": server}, max_turns=1)
+    made = run(simulator, {"type": "terminal", "server": server}, max_turns=1)
     assert made.ok, made.errors
     assert (made.reward, made.num_turns, made.stop_condition) == (0.0, 1, "max_turns")
 
@@ -77,14 +77,14 @@ def test_tasks_of_another_harness_are_not_judged() -> None:
 def test_a_trial_of_rolltap_is_a_rollout_with_its_tokens(
     program: str, simulator: str, tmp_path: Path
 ) -> None:
-    harness = {
-        "id": "rolltap_run",
+    mode = {
+        "type": "run",
         "program": program,
         "environment": "docker",
         "max_turns": 5,
         "jobs_dir": tmp_path,
     }
-    made = run(simulator, harness)
+    made = run(simulator, mode)
     assert made.ok, made.errors
     assert (made.reward, made.metrics["reward"]) == (1.0, 1.0)
     sampled = [node for node in made.nodes if node.sampled]
@@ -126,21 +126,21 @@ def test_harbor_runs_the_trial_where_it_is_asked_to(
 ) -> None:
     task_with_tmux(tmp_path / "task")
     monkeypatch.setenv("ROLLTAP_HARBOR_PYTHON", f"{os.environ['ROLLTAP_TESTBED_CLIENTS']}/python")
-    harness = {
-        "id": "rolltap_run",
+    mode = {
+        "type": "run",
         "program": program,
         "environment": "harbor",
         "harbor_env": "docker",
         "agent": "terminus-2",
         "agent_kwargs": {"record_terminal_session": False, "enable_summarize": False},
     }
-    made = run(simulator, harness, tasks_dir=tmp_path / "task")
+    made = run(simulator, mode, tasks_dir=tmp_path / "task")
     assert made.ok, made.errors
     assert made.reward == 1.0 and len([node for node in made.nodes if node.sampled]) == 3
 
 
 def test_a_trial_that_cannot_run_is_an_error(program: str, simulator: str) -> None:
-    made = run(simulator, {"id": "rolltap_run", "program": program, "agent": "nobody"})
+    made = run(simulator, {"type": "run", "program": program, "agent": "nobody"})
     assert not made.ok and "nobody" in str(made.errors)
 
 
@@ -149,8 +149,8 @@ def test_the_configuration_runs_trials_of_a_directory(program: str, simulator: s
         "--client.base-url": simulator,
         "--model": "sim",
         "--env.taskset.tasks-dir": TASK,
-        "--env.agent.harness.program": program,
-        "--env.agent.harness.jobs-dir": tmp_path / "jobs",
+        "--env.agent.harness.mode.program": program,
+        "--env.agent.harness.mode.jobs-dir": tmp_path / "jobs",
         "--output-dir": tmp_path / "outputs",
         "--run.dir": "run",
         "--num-rollouts": 2,

@@ -12,9 +12,12 @@ pub struct Trial {
     /// export: tokens that it does not train are 0 in both. If the owner of a token is not exported, the first branch
     /// here that has the token owns it.
     pub rows: Vec<RolloutRow>,
-    /// The reward to train on: that of the rows, or its substitute if the trial failed. `None` if there is none, and
+    /// The reward to train on: that of the rows, or 0 for a failed trial that counts as 0. `None` if there is none, and
     /// then nothing of the trial is trained.
     pub reward: Option<f64>,
+    /// The number that a format writes in place of a missing reward, if its trainer compares rewards and requires one
+    /// of every trial. `None` if the trial has a reward or the trainer compares none.
+    pub stand_in: Option<f64>,
     /// The trial's advantage within its group, the same for each of its branches. `None` if the export has no
     /// advantages.
     pub advantage: Option<f64>,
@@ -29,7 +32,7 @@ pub struct Trial {
 pub struct GroupPlace {
     /// The index of the group in this export, from 0, in the order of the groups' first trials.
     pub ordinal: usize,
-    /// The number of exported trials of the group.
+    /// The number of trials of the group that the format gets, including those that only fill it.
     pub trials: usize,
 }
 

@@ -1,8 +1,10 @@
 //! Every export format by name, with its description and its defaults.
 //!
 //! **Forks.** The default is all branches if the trainer accepts several sequences of one trial as one trial, and
-//! otherwise the longest branch alone. **Advantages.** If the trainer takes advantages, the default is a rule that
-//! computes them (such as GRPO's). If the trainer computes these from rewards, the default is none.
+//! otherwise the longest branch alone. **Advantages.** If the trainer takes advantages, the default is its own rule. If
+//! the trainer computes these from rewards, the default is none. **Failed trials.** The default is to drop these if the
+//! trainer compares the rewards of groups of any size, so that its statistics are those of the other trials. Otherwise
+//! the failed trials stay in their groups, masked.
 
 use std::io::{Seek, Write};
 
@@ -21,24 +23,36 @@ use super::formats::slime::SlimeExporter;
 use super::formats::tinker::TinkerExporter;
 use super::formats::trl::TrlExporter;
 use super::formats::verifiers::VerifiersExporter;
-use super::formats::verl::VerlExporter;
+use super::formats::verl::{Verl, VerlExporter};
 use super::formats::whole_rows::{JsonlExporter, ParquetExporter};
 use super::pipeline::advantage::Advantage;
-use super::pipeline::rules::OnFork;
+use super::pipeline::rules::{Comparison, Failed, OnFork, ShortGroups};
 
-/// Options of single formats, in addition to the rules.
+/// What single formats need in addition to the rules.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FormatOptions {
     /// The options of `prime-rl`.
     pub prime_rl: PrimeRlOptions,
+    /// The names of all rewards of the input, for `verl`. The export fills the list.
+    pub reward_names: Vec<String>,
 }
 
-/// Defines the formats, one line per format: description, name, default for forks, default for advantages, and
-/// exporter.
+/// How the trainer of a format finds the trials whose rewards it compares: see [`Comparison`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Compares {
+    Never,
+    Named,
+    Counted,
+    /// Counted, unless the export has advantages, which the trainer then takes in place of rewards.
+    CountedRewards,
+}
+
+/// Defines the formats, one line per format: description, name, default for forks, default for advantages, default for
+/// failed trials, how the trainer compares rewards, and exporter.
 macro_rules! formats {
     ($(
         #[doc = $about:literal]
-        $format:ident = $name:literal, $on_fork:ident, $advantage:ident, |$out:ident, $options:pat_param| $exporter:expr;
+        $format:ident = $name:literal, $on_fork:ident, $advantage:ident, $failed:ident, $compares:ident, |$out:ident, $options:pat_param| $exporter:expr;
     )*) => {
         named! {
             /// A file format for a trainer.
@@ -46,8 +60,7 @@ macro_rules! formats {
         }
 
         impl Format {
-            /// The default treatment of forked trials.
-            pub fn on_fork(self) -> OnFork {
+            fn default_on_fork(self) -> OnFork {
                 match self {
                     $(Self::$format => OnFork::$on_fork,)*
                 }
@@ -57,6 +70,19 @@ macro_rules! formats {
             pub fn advantage(self) -> Advantage {
                 match self {
                     $(Self::$format => Advantage::$advantage,)*
+                }
+            }
+
+            /// The default treatment of failed trials.
+            pub fn failed(self) -> Failed {
+                match self {
+                    $(Self::$format => Failed::$failed,)*
+                }
+            }
+
+            fn compares(self) -> Compares {
+                match self {
+                    $(Self::$format => Compares::$compares,)*
                 }
             }
 
@@ -81,43 +107,66 @@ macro_rules! formats {
     };
 }
 
+impl Format {
+    /// The default treatment of forked trials, in an export with these advantages.
+    pub fn on_fork(self, advantage: Advantage) -> OnFork {
+        match self.comparison(advantage, ShortGroups::Pad) {
+            // A trainer that counts rows would count a forked trial several times.
+            Comparison::Counted(_) if self.compares() == Compares::CountedRewards => OnFork::Longest,
+            Comparison::Counted(_) | Comparison::Named | Comparison::Never => self.default_on_fork(),
+        }
+    }
+
+    /// How the trainer finds the trials that it compares, in an export with these advantages.
+    pub fn comparison(self, advantage: Advantage, short_groups: ShortGroups) -> Comparison {
+        match self.compares() {
+            Compares::Never => Comparison::Never,
+            Compares::Named => Comparison::Named,
+            Compares::CountedRewards if advantage != Advantage::None => Comparison::Never,
+            Compares::Counted | Compares::CountedRewards => Comparison::Counted(short_groups),
+        }
+    }
+}
+
 formats! {
     /// rollout/1: complete rows, one JSON line per branch
-    Jsonl = "jsonl", All, None, |out, _| JsonlExporter::new(out);
+    Jsonl = "jsonl", All, None, Mask, Never, |out, _| JsonlExporter::new(out);
     /// rollout/1: complete rows, one Parquet row per branch
-    Parquet = "parquet", All, None, |out, _| ParquetExporter::new(out)?;
+    Parquet = "parquet", All, None, Mask, Never, |out, _| ParquetExporter::new(out)?;
     /// verifiers 0.4: a trace of its v1 interface per trial
-    Verifiers = "verifiers", All, None, |out, _| VerifiersExporter::new(out);
+    Verifiers = "verifiers", All, None, Mask, Never, |out, _| VerifiersExporter::new(out);
     /// prime-rl (559b447): packed micro-batches of one rank and step, in msgpack
-    PrimeRl = "prime-rl", All, Mean, |out, options| PrimeRlExporter::new(out, options.prime_rl.clone());
+    PrimeRl = "prime-rl", All, Mean, Mask, Never, |out, options| PrimeRlExporter::new(out, options.prime_rl.clone());
     /// tinker 0.38: a Datum per branch
-    Tinker = "tinker", All, Mean, |out, _| TinkerExporter::new(out);
+    Tinker = "tinker", All, Mean, Mask, Never, |out, _| TinkerExporter::new(out);
     /// SkyRL 0.4: step-wise generator output of a trial, a branch a step
-    Skyrl = "skyrl", All, None, |out, _| SkyrlExporter::new(out);
+    Skyrl = "skyrl", All, None, Drop, Named, |out, _| SkyrlExporter::new(out);
     /// TRL 1.16: a RolloutSample of the asynchronous GRPO trainer per branch
-    Trl = "trl", All, Grpo, |out, _| TrlExporter::new(out);
+    Trl = "trl", All, GrpoPopulation, Mask, Never, |out, _| TrlExporter::new(out);
     /// verl 0.9: the AgentLoopOutputs of a trial
-    Verl = "verl", All, None, |out, _| VerlExporter::new(out);
+    Verl = "verl", All, None, Drop, Named, |out, options| {
+        VerlExporter::with_shape(out, Verl::with_reward_names(options.reward_names.clone()))
+    };
     /// slime (624b824): a Sample per branch
-    Slime = "slime", All, None, |out, _| SlimeExporter::new(out);
+    Slime = "slime", All, None, Mask, Counted, |out, _| SlimeExporter::new(out);
     /// miles (31f1ca9): a Sample of slime per branch
-    Miles = "miles", All, None, |out, _| SlimeExporter::new(out);
+    Miles = "miles", All, None, Drop, Named, |out, _| SlimeExporter::new(out);
     /// OpenRLHF 0.11: the response of an agent executor per trial
-    Openrlhf = "openrlhf", Longest, None, |out, _| OpenrlhfExporter::new(out);
-    /// AReaL (4aef98d): the tensors of an episode per trial; all branches only with advantages
-    Areal = "areal", Longest, None, |out, _| ArealExporter::new(out);
+    Openrlhf = "openrlhf", Longest, None, Mask, Counted, |out, _| OpenrlhfExporter::new(out);
+    /// AReaL 1.0: the tensors of an episode per trial, with the advantages as rewards
+    Areal = "areal", All, Grpo, Mask, CountedRewards, |out, _| ArealExporter::new(out);
     /// NeMo-RL (7ea279a): the result of its Gym environment per trial
-    NemoRl = "nemo-rl", Longest, None, |out, _| NemoRlExporter::new(out);
+    NemoRl = "nemo-rl", Longest, None, Drop, Named, |out, _| NemoRlExporter::new(out);
     /// rLLM (9beb6e0): an Episode per trial
-    Rllm = "rllm", All, None, |out, _| RllmExporter::new(out);
+    Rllm = "rllm", All, GrpoPopulation, Drop, Named, |out, _| RllmExporter::new(out);
     /// Harbor's generic rollout {reward, token_ids, mask_ids} per branch, without logprobs
-    Harbor = "harbor", Longest, None, |out, _| HarborExporter::new(out);
+    Harbor = "harbor", Longest, None, Mask, Never, |out, _| HarborExporter::new(out);
     /// harbor 0.25: rollout_details of a trial, turn by turn
-    HarborDetails = "harbor-details", All, None, |out, _| HarborDetailsExporter::new(out);
+    HarborDetails = "harbor-details", All, None, Mask, Never, |out, _| HarborDetailsExporter::new(out);
     /// ATIF-v1.8 (harbor 0.25): a trajectory per trial, further branches embedded
-    Atif = "atif", All, None, |out, _| AtifExporter::new(out);
+    Atif = "atif", All, None, Mask, Never, |out, _| AtifExporter::new(out);
     /// atroposlib 0.4: a scored group per line, the body of POST /scored_data
-    Atropos = "atropos", Longest, None, |out, _| AtroposExporter::new(out);
+    Atropos = "atropos", Longest, None, Mask, Counted, |out, _| AtroposExporter::new(out);
 }
 
 #[cfg(test)]
@@ -150,7 +199,7 @@ mod tests {
                 if format.advantage() == Advantage::None {
                     trial.advantage = None;
                 }
-                if format.on_fork() == OnFork::Longest && trial.rows.len() > 1 {
+                if format.on_fork(format.advantage()) == OnFork::Longest && trial.rows.len() > 1 {
                     trial.left_out = 1;
                     trial.rows.remove(0);
                 }

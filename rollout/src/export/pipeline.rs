@@ -8,4 +8,5 @@ pub mod projection;
 pub mod rules;
 pub mod sampling_report;
 pub mod select;
+pub(crate) mod stand_in;
 pub mod survey;

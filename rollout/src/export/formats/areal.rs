@@ -1,5 +1,4 @@
-//! AReaL (commit 4aef98d, not in a package index): one line per trial, the tensors that a workflow's `arun_episode`
-//! returns.
+//! AReaL (package `areal` 1.0.4): one line per trial, the tensors that a workflow's `arun_episode` returns.
 //!
 //! A line is `{trial_id, group_id, sample_index, input_ids, loss_mask, logprobs, versions, rewards}`. The last five
 //! have an entry per branch. All of these except `rewards` are lists of its tokens, unshifted, which the reader pads to
@@ -7,10 +6,10 @@
 //! ends with its last trained token: AReaL puts the reward on the very last token, and ignores it if that token is
 //! masked.
 //!
-//! AReaL compares rewards by position: each `group_size` consecutive rows. If `rewards` are the trials' own, a trial
-//! with several branches is rejected, and so are groups of different sizes. In an export with advantages (`--advantage
-//! grpo`), `rewards` has these instead, the same for each branch of a trial. Such a file must be trained without
-//! `reward_norm`.
+//! In an export with advantages, which is the default, `rewards` has the advantages, the same for each branch of a
+//! trial. Such a file must be trained without `reward_norm` and `adv_norm`. In an export without advantages, `rewards`
+//! has the trials' own. AReaL compares these by position: each `group_size` consecutive rows. A trial with several
+//! branches is rejected then, and every group has the same number of rows.
 
 use std::io::Write;
 

@@ -3,14 +3,15 @@
 //! The lists have an entry per branch. `tokens` are unshifted. `masks` repeats these, with −100 for tokens that are not
 //! trained, and `inference_logprobs` is 1.0 for those. `scores` has the trial's reward. If every trial of the group has
 //! an advantage, `advantages` has it per token. A post is the group: Atropos has neither groups nor versions, computes
-//! advantages from the scores of one post, and distributes groups by their number of sequences. The consequences are:
+//! advantages from the scores of one post, and makes batches of groups by their number of sequences. It never batches a
+//! group whose size does not divide the largest size in its queue. The consequences are:
 //!
+//! - Every group has the same number of sequences. The plan fills short groups or leaves them out.
 //! - A trial with several branches is rejected unless there are advantages, because its score would count once per
-//!   branch.
+//!   branch. With advantages it is rejected if its group has another number of sequences than the first group.
 //! - A trial without trained tokens stays in its group, with a mask of −100 and `set_advantage_to_zero` in `overrides`.
-//!   If it has no reward, its score is the mean of the others. That preserves the mean, and makes the spread slightly
-//!   smaller.
-//! - A group without any reward is omitted.
+//!   If it has no reward, its score is a stand-in.
+//! - A group in which nothing is trained is omitted.
 //!
 //! `overrides` also has the temperature, by which trainers divide the logits, if it is known and the same for the
 //! branch.
@@ -32,37 +33,52 @@ pub struct AtroposExporter<W: Write> {
     lines: Lines<W>,
     /// The trials of incomplete groups, by the group's ordinal.
     open: BTreeMap<usize, Vec<Trial>>,
+    /// The number of sequences in each group. `None` before the first group.
+    size: Option<usize>,
     told: Tally,
 }
 
 impl<W: Write> AtroposExporter<W> {
     /// Returns an exporter. Nothing is written yet.
     pub fn new(out: W) -> Self {
-        Self { lines: Lines::new(out), open: BTreeMap::new(), told: Tally::default() }
+        Self { lines: Lines::new(out), open: BTreeMap::new(), size: None, told: Tally::default() }
     }
 
     fn write_group(&mut self, trials: &[Trial]) -> Result<(), ExportError> {
         let Some(first) = trials.iter().flat_map(|trial| &trial.rows).next() else { return Ok(()) };
-        let Some(body) = Body::of(trials) else {
-            self.told.add("groups: without a single reward", 1);
+        if !trials.iter().flat_map(|trial| &trial.rows).any(is_trained) {
+            self.told.add("groups: in which nothing is trained", 1);
             return Ok(());
-        };
+        }
+        let body = Body::of(trials);
         // A score counts once per branch. Advantages do not depend on the number of branches.
         if !body.has_advantages() {
             refuse_forked(trials)?;
         }
+        self.refuse_other_size(trials)?;
         self.lines.write(&first.trial_id, &body)?;
         trials.iter().for_each(|trial| self.tell(trial));
         Ok(())
     }
 
+    /// Rejects a group with another number of sequences than the first group.
+    fn refuse_other_size(&mut self, trials: &[Trial]) -> Result<(), ExportError> {
+        let size = trials.iter().map(|trial| trial.rows.len()).sum();
+        let expected = *self.size.get_or_insert(size);
+        // The longest trial is the most likely cause of another number.
+        let longest = trials.iter().max_by_key(|trial| trial.rows.len()).and_then(|trial| trial.rows.first());
+        let Some(row) = longest.filter(|_| size != expected) else { return Ok(()) };
+        let problem = format!(
+            "its group has {size} sequences and the first group {expected}, and Atropos batches only groups of one size; \
+             take one branch per trial (--on-fork longest), and export trials without a group_id apart from groups"
+        );
+        Err(refused(row, problem))
+    }
+
     fn tell(&mut self, trial: &Trial) {
         let told = &mut self.told;
         let is_unrewarded = usize::from(trial.reward.is_none());
-        told.add(
-            "trials: without a reward, scored with the mean of their group and not trained",
-            is_unrewarded,
-        );
+        told.add("trials: without a reward, scored with a stand-in and not trained", is_unrewarded);
         let further = trial.rows.len().saturating_sub(1);
         told.add(
             "rows: further branches of a trial, each a sample to a trainer that makes advantages of the scores",

@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::export::exporter::ExportError;
 use crate::export::shared::compared::{ComparedExporter, ComparedShape, ComparedTrial, TrialLines};
 use crate::export::shared::positions::only_branch;
-use crate::export::shared::row_queries::is_trained;
+use crate::export::shared::row_queries::{is_filler, is_trained};
 use crate::export::shared::runs::trained_runs;
 use crate::export::shared::sequence::Sequence;
 
@@ -75,8 +75,12 @@ impl ComparedShape for NemoRl {
         trial: &ComparedTrial,
         out: &mut TrialLines<'_, W>,
     ) -> Result<(), ExportError> {
-        let Some(branch) = only_branch(trial)? else { return Ok(()) };
+        let Some(mut branch) = only_branch(trial)? else { return Ok(()) };
         let row = branch.row;
+        let prompt = self.prompt_of_group(trial).filter(|_| is_filler(row)).map(<[i32]>::to_vec);
+        if let Some(prompt) = &prompt {
+            branch.prompt = prompt;
+        }
         out.leave_out_advantage(trial);
         out.leave_out_versions(row);
         out.leave_out_rewards_by_name(row);
@@ -102,6 +106,16 @@ impl ComparedShape for NemoRl {
 }
 
 impl NemoRl {
+    /// Returns the prompt of the first trial of the group, if an earlier line has it. A trial that sampled nothing takes
+    /// this prompt, because the trainer finds its group by the prompt.
+    fn prompt_of_group(&self, trial: &ComparedTrial) -> Option<&[i32]> {
+        let group = trial.group?;
+        self.group
+            .as_ref()
+            .filter(|(ordinal, _)| *ordinal == group.ordinal)
+            .map(|(_, prompt)| prompt.as_slice())
+    }
+
     /// Whether no earlier trial of another group has the same prompt.
     fn has_prompt_of_its_own(&mut self, trial: &ComparedTrial, branch: &Sequence<'_>) -> bool {
         let owner = trial.group.map_or(Owner::Trial(trial.ordinal), |group| Owner::Group(group.ordinal));
@@ -151,6 +165,8 @@ mod tests {
 
     use super::*;
     use crate::export::exporter::{GroupPlace, Trial};
+    use crate::export::pipeline::projection::RowFacts;
+    use crate::export::pipeline::stand_in;
     use crate::export::testing::any_trial::{any_group, compared_rows, one_branch};
     use crate::export::testing::fixture::{forked, straight};
     use crate::export::testing::read_back::{float_bits, ints, objects, told, written};
@@ -216,10 +232,25 @@ mod tests {
         assert_eq!((&line["loss_multiplier"], &line["full_result"]["reward"]), (&0.0.into(), &0.0.into()));
     }
 
+    /// The trainer finds the group of a trial by its prompt.
+    #[test]
+    fn a_trial_that_sampled_nothing_has_the_prompt_of_its_group() {
+        let mut filler = straight();
+        filler.rows = vec![stand_in::row(&RowFacts::from(&filler.rows[0]))];
+        let (lines, omissions) = written(NemoRlExporter::new, [filler, one_branch(forked())]).unwrap();
+        assert!(
+            lines[1].starts_with(r#"{"message_log":[{"role":"user","content":"","token_ids":[1,2]}"#),
+            "{lines:?}"
+        );
+        assert!(lines[1].contains(r#""loss_multiplier":0.0,"full_result":{"reward":1.0}"#), "{lines:?}");
+        assert!(!told(&omissions).iter().any(|told| told.contains("first prompt")), "{omissions:?}");
+    }
+
     proptest! {
         #[test]
         fn what_is_written_reads_back(group in any_group()) {
             let group: Vec<_> = group.into_iter().map(one_branch).collect();
+            prop_assume!(group.iter().any(|trial| trial.rows[0].loss_mask.contains(&1)));
             let lines = objects(NemoRlExporter::new, group.clone());
             prop_assert_eq!(lines.len(), group.len());
             for (line, trial) in lines.iter().zip(&group) {

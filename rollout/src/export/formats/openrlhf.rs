@@ -2,11 +2,13 @@
 //!
 //! `observation_tokens` and `rollout_log_probs` have the branch up to its last trained token, unshifted (the trainer
 //! drops the first of each). `action_ranges` are the trained runs `[start, end)`. The line also has `reward`, `scores`
-//! (the same number) and `truncated`. `prompt` and `label`, which are text, are empty. `images` and `mm_train_inputs`
+//! and `truncated`. `scores` is the reward, which the trainer reports and filters by. `reward` is the number that it
+//! trains on: the reward, or in an export with advantages the advantage. The estimator `dr_grpo`, which subtracts the
+//! mean of a group and nothing else, trains with these unchanged, because their mean is 0. `prompt` and `label`, which are text, are empty. `images` and `mm_train_inputs`
 //! are null, and `extra_logs` is empty. `trial_id`, `task_id`, `group_id` and `sample_index` identify the trial.
 //!
 //! The trainer compares each `n_samples_per_prompt` consecutive lines. For this reason a trial with several branches is
-//! rejected, and so are groups of different sizes.
+//! rejected, and every group has the same number of lines.
 
 use std::io::Write;
 use std::ops::Range;
@@ -63,7 +65,6 @@ impl ComparedShape for Openrlhf {
     ) -> Result<(), ExportError> {
         // The position in the file defines the group, so the trial must be exactly one line.
         let Some(Sequence { row, .. }) = self.positions.take(trial)? else { return Ok(()) };
-        out.leave_out_advantage(trial);
         out.leave_out_versions(row);
         out.leave_out_rewards_by_name(row);
         let line = OpenRlhfLine {
@@ -71,7 +72,7 @@ impl ComparedShape for Openrlhf {
             label: "",
             images: (),
             mm_train_inputs: (),
-            reward: trial.reward,
+            reward: trial.advantage.unwrap_or(trial.reward),
             scores: trial.reward,
             observation_tokens: &row.token_ids,
             action_ranges: trained_runs(&row.loss_mask).collect(),
@@ -99,18 +100,21 @@ mod tests {
 
     #[test]
     fn what_is_trained_is_told_as_ranges() {
-        let mut trial = Trial { group: None, ..straight() };
+        let mut trial = Trial { group: None, advantage: None, ..straight() };
         trial.rows[0].version_labels.insert("0".into(), "step-7".into());
         let (lines, omissions) = written(OpenrlhfExporter::new, [trial]).unwrap();
         let expected = [
             r#"{"prompt":"","label":"","images":null,"mm_train_inputs":null,"reward":1.0,"scores":1.0,"observation_tokens":[1,2,3,4,5,6],"action_ranges":[[2,3],[4,6]],"rollout_log_probs":[0.0,0.0,-3.0,0.0,-5.0,-6.0],"truncated":false,"extra_logs":{},"trial_id":"straight","task_id":"org/task","group_id":"group","sample_index":0}"#,
         ];
         assert_eq!(lines, expected);
-        let expected = [
-            "1 trials: their advantage, which the trainer works out itself",
-            "1 trials: the policy versions of their tokens",
-        ];
-        assert_eq!(told(&omissions), expected);
+        assert_eq!(told(&omissions), ["1 trials: the policy versions of their tokens"]);
+    }
+
+    #[test]
+    fn an_advantage_is_in_the_place_of_the_reward_and_not_of_the_score() {
+        let lines = objects(OpenrlhfExporter::new, [straight(), one_branch(forked())]);
+        assert_eq!((&lines[0]["reward"], &lines[1]["reward"]), (&0.5.into(), &(-0.5).into()));
+        assert_eq!((&lines[0]["scores"], &lines[1]["scores"]), (&1.0.into(), &0.0.into()));
     }
 
     #[test]
@@ -134,21 +138,6 @@ mod tests {
         assert!(refusal.contains("its group has 1 trials here and the first one 2"), "{refusal}");
     }
 
-    /// Every group has two of its three trials. The sizes agree, and the trainer still counts three lines per group.
-    #[test]
-    fn groups_that_lack_a_trial_are_refused() {
-        let lacking = [straight(), one_branch(forked())].map(|mut trial| {
-            trial.rows[0].group_size = Some(3);
-            trial
-        });
-        let refusal = written(OpenrlhfExporter::new, lacking).unwrap_err().to_string();
-        assert!(
-            refusal.starts_with("trial straight, branch 0: its group has 2 trials here of 3"),
-            "{refusal}"
-        );
-        assert!(refusal.contains("--failed mask"), "{refusal}");
-    }
-
     #[test]
     fn only_the_length_limit_truncates() {
         let mut trial = Trial { group: None, ..straight() };
@@ -163,6 +152,7 @@ mod tests {
         #[test]
         fn what_is_written_reads_back(group in any_group()) {
             let group: Vec<_> = group.into_iter().map(one_branch).collect();
+            prop_assume!(group.iter().any(|trial| trial.rows[0].loss_mask.contains(&1)));
             let lines = objects(OpenrlhfExporter::new, group.clone());
             prop_assert_eq!(lines.len(), group.len());
             for (line, trial) in lines.iter().zip(&group) {
@@ -175,7 +165,8 @@ mod tests {
                     mask[start as usize..end as usize].fill(1);
                 }
                 prop_assert_eq!(&mask, &row.loss_mask);
-                prop_assert!(trial.reward.is_none() || line["reward"].as_f64() == trial.reward);
+                prop_assert_eq!(line["reward"].as_f64(), trial.advantage.or(trial.stand_in));
+                prop_assert_eq!(line["scores"].as_f64(), trial.reward.or(trial.stand_in));
             }
         }
     }

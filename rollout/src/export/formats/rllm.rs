@@ -13,7 +13,8 @@
 //! without trained tokens does not count either. `is_correct` is a reward above 0, because no other field defines
 //! "solved". rLLM's rejection sampling accepts a group with correct and incorrect episodes, and computes pass rates
 //! from `is_correct`. `advantage` is that of the export, if it has advantages. `use_precomputed_advantage` trains with
-//! it unchanged.
+//! it unchanged. The default of the export is rLLM's own rule, over all trials with a reward: rLLM itself does not count a
+//! trial that has a reward and no step.
 
 use std::io::Write;
 use std::ops::Range;

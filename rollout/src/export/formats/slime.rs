@@ -1,6 +1,9 @@
 //! slime (commit 624b824) and miles (commit 31f1ca9): one line per branch, the dictionary of a `Sample`, which
 //! `Sample.from_dict` of both reads. Neither trainer is in a package index.
 //!
+//! slime compares each `n_samples_per_prompt` consecutive samples, so every group has the same number of trials. miles
+//! compares the trials with the same `group_index`, of any number.
+//!
 //! `tokens` has the branch up to its last trained token. `response_length`, `loss_mask` and `rollout_log_probs` begin
 //! at the first sampled token. `weight_versions` has the names of the policy versions of the trained tokens, oldest
 //! first. `group_index` numbers groups, `rollout_id` trials and `index` lines, each within the file, and each file
@@ -158,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_trial_without_a_reward_is_removed_and_its_group_keeps_its_place() {
-        let mut masked = Trial { reward: None, advantage: None, ..forked() };
+        let mut masked = Trial { reward: None, stand_in: Some(1.0), advantage: None, ..forked() };
         masked.rows.iter_mut().for_each(|row| row.loss_mask.fill(0));
         let lines = objects(SlimeExporter::new, [straight(), masked]);
         assert_eq!((&lines[1]["remove_sample"], &lines[1]["reward"]), (&json!(true), &json!(1.0)));
@@ -180,7 +183,7 @@ mod tests {
                 prop_assert_eq!(row.loss_mask[..start].iter().max(), Some(&0));
                 prop_assert_eq!(&line["loss_mask"], &json!(row.loss_mask[start..]));
                 prop_assert_eq!(float_bits(&line["rollout_log_probs"]), bits(&row.logprobs[start..]));
-                prop_assert!(trial.reward.is_none() || line["reward"].as_f64() == trial.reward);
+                prop_assert_eq!(line["reward"].as_f64(), trial.reward.or(trial.stand_in));
                 prop_assert_eq!(line["remove_sample"].as_bool(), Some(trial.reward.is_none()));
                 let rollout = rollouts.entry(line["rollout_id"].as_u64()).or_insert(row.trial_id.clone());
                 prop_assert_eq!(&*rollout, &row.trial_id);

@@ -5,8 +5,8 @@
 //! sampled token on `response_ids`, `response_mask` and `response_logprobs`. It also has `reward_score`, `num_turns` (a
 //! prompt and an answer for each call) and an empty `metrics`. `extra_fields` has `min_global_steps` and
 //! `max_global_steps` (the oldest and the newest policy version of the trained tokens) and `reward_extra_info`, the
-//! verifier's rewards by name. verl requires the same names on every sample of a batch, so the reader must add those
-//! that a failed trial lacks.
+//! verifier's rewards by name. verl requires the same names on every sample of a batch, so each output has all names of
+//! the export, with null for those that its trial lacks.
 //!
 //! GRPO takes a trial's score from its last output, at the first trained token there, and gives it to all outputs. So a
 //! trial counts once with any number of forks, but is not trained if its last output is masked. For this reason the
@@ -32,6 +32,15 @@ pub type VerlExporter<W> = ComparedExporter<W, Verl>;
 #[derive(Debug, Default)]
 pub struct Verl {
     samples: Samples,
+    /// The names of rewards that every output has.
+    reward_names: Vec<String>,
+}
+
+impl Verl {
+    /// Returns a shape whose outputs have all of these names in `reward_extra_info`.
+    pub fn with_reward_names(reward_names: Vec<String>) -> Self {
+        Self { samples: Samples::default(), reward_names }
+    }
 }
 
 #[derive(Serialize)]
@@ -61,7 +70,7 @@ struct Empty {}
 struct ExtraFields<'a> {
     min_global_steps: i64,
     max_global_steps: i64,
-    reward_extra_info: &'a BTreeMap<String, f64>,
+    reward_extra_info: BTreeMap<&'a str, Option<f64>>,
 }
 
 impl ComparedShape for Verl {
@@ -76,12 +85,21 @@ impl ComparedShape for Verl {
         out.leave_out_advantage(trial);
         // One numbering for all branches of the trial, because labels and counts are not comparable.
         let versions = PolicyNumbers::of(&trial.rows);
-        let outputs: Vec<_> = branches.iter().map(|branch| output(branch, trial.reward, versions)).collect();
+        let info = self.reward_extra_info(&row.rewards);
+        let outputs: Vec<_> =
+            branches.iter().map(|branch| output(branch, trial.reward, versions, info.clone())).collect();
         let mixed = outputs.iter().filter(|output| output.extra_fields.is_mixed()).count();
         out.tally.add("branches: which of their tokens are of which policy version", mixed);
         let line =
             VerlLine { trial_id: &row.trial_id, uid: group_name(row), session_id: row.sample_index, outputs };
         out.lines.write(&row.trial_id, &line)
+    }
+}
+
+impl Verl {
+    fn reward_extra_info<'a>(&'a self, rewards: &'a BTreeMap<String, f64>) -> BTreeMap<&'a str, Option<f64>> {
+        let missing = self.reward_names.iter().map(|name| (name.as_str(), None));
+        missing.chain(rewards.iter().map(|(name, &reward)| (name.as_str(), Some(reward)))).collect()
     }
 }
 
@@ -91,7 +109,12 @@ impl ExtraFields<'_> {
     }
 }
 
-fn output<'a>(branch: &Sequence<'a>, reward: f64, versions: PolicyNumbers) -> Output<'a> {
+fn output<'a>(
+    branch: &Sequence<'a>,
+    reward: f64,
+    versions: PolicyNumbers,
+    reward_extra_info: BTreeMap<&'a str, Option<f64>>,
+) -> Output<'a> {
     let (min_global_steps, max_global_steps) = versions.span(branch.row);
     Output {
         prompt_ids: branch.prompt,
@@ -102,11 +125,7 @@ fn output<'a>(branch: &Sequence<'a>, reward: f64, versions: PolicyNumbers) -> Ou
         // verl counts a prompt and an answer as two turns.
         num_turns: 2 * branch.row.calls.len(),
         metrics: Empty {},
-        extra_fields: ExtraFields {
-            min_global_steps,
-            max_global_steps,
-            reward_extra_info: &branch.row.rewards,
-        },
+        extra_fields: ExtraFields { min_global_steps, max_global_steps, reward_extra_info },
     }
 }
 
@@ -164,6 +183,17 @@ mod tests {
             told(&omissions)
                 .contains(&"1 branches: which of their tokens are of which policy version".to_owned())
         );
+    }
+
+    /// verl takes the names of the first sample and fails at a later one that lacks a name.
+    #[test]
+    fn every_output_has_the_same_names_of_rewards() {
+        let shape = Verl::with_reward_names(vec!["style".to_owned(), "tests".to_owned()]);
+        let mut trial = Trial { group: None, ..straight() };
+        trial.rows[0].rewards.insert("tests".into(), 0.75);
+        let line = objects(|out| VerlExporter::with_shape(out, shape), [trial]).remove(0);
+        let info = &line["outputs"][0]["extra_fields"]["reward_extra_info"];
+        assert_eq!(info, &json!({"style": null, "tests": 0.75}));
     }
 
     #[test]

@@ -9,6 +9,7 @@ named! {
     /// | | |
     /// |---|---|
     /// | `grpo` | `(r - mean) / (std + 1e-6)`, `std` of `n - 1` degrees of freedom |
+    /// | `grpo-population` | `(r - mean) / (std + 1e-8)`, `std` of `n` degrees of freedom |
     /// | `mean` | `r - mean` |
     /// | `rloo` | `r` less the mean of the others: `(r - mean) * n / (n - 1)` |
     ///
@@ -16,8 +17,10 @@ named! {
     pub enum Advantage {
         /// no advantages: the trainer weighs trials itself
         None = "none",
-        /// reward less the group's mean, divided by its standard deviation
+        /// reward less the group's mean, divided by its sample standard deviation (n - 1)
         Grpo = "grpo",
+        /// reward less the group's mean, divided by its population standard deviation (n), as in TRL's asynchronous trainer
+        GrpoPopulation = "grpo-population",
         /// reward less the mean of the group's other trials
         Rloo = "rloo",
         /// reward less the group's mean
@@ -25,9 +28,11 @@ named! {
     }
 }
 
-/// The constant added to the standard deviation, as in the trainers. It bounds the advantages of a group with nearly
-/// equal rewards.
+/// The constant that trainers add to the sample deviation. It bounds the advantages of a group with nearly equal
+/// rewards.
 const EPSILON: f64 = 1e-6;
+/// The constant that TRL's asynchronous trainer adds to the population deviation.
+const POPULATION_EPSILON: f64 = 1e-8;
 
 impl Advantage {
     /// Returns the advantage of each of these rewards, or `None` if the rule is no advantages.
@@ -36,18 +41,30 @@ impl Advantage {
     pub(crate) fn of(self, rewards: &[f64]) -> Option<Vec<f64>> {
         let weigh: fn(&Moments, f64) -> f64 = match self {
             Self::None => return None,
-            Self::Grpo => |group, distance| distance / (group.deviation() + EPSILON),
+            Self::Grpo => |group, distance| distance / (group.sample_deviation() + EPSILON),
+            Self::GrpoPopulation => {
+                |group, distance| distance / (group.population_deviation() + POPULATION_EPSILON)
+            }
             // The distance to the mean of the others, expressed by the distance to the mean of all.
             Self::Rloo => |group, distance| distance * group.count / (group.count - 1.0),
             Self::Mean => |_, distance| distance,
         };
-        // Rounding could give equal rewards a small difference from their mean.
-        if rewards.windows(2).all(|pair| matches!(pair, [left, right] if left == right)) {
+        if are_equal(rewards) {
             return Some(vec![0.0; rewards.len()]);
         }
         let group = Moments::of(rewards);
         Some(rewards.iter().map(|reward| weigh(&group, reward - group.mean)).collect())
     }
+}
+
+/// Returns the standard deviation of `n - 1` degrees of freedom, or `None` if all rewards are equal.
+pub(crate) fn deviation(rewards: &[f64]) -> Option<f64> {
+    (!are_equal(rewards)).then(|| Moments::of(rewards).sample_deviation())
+}
+
+/// Whether all rewards are equal, or there is only one. Their mean could differ from them by rounding.
+fn are_equal(rewards: &[f64]) -> bool {
+    rewards.windows(2).all(|pair| matches!(pair, [left, right] if left == right))
 }
 
 struct Moments {
@@ -64,9 +81,13 @@ impl Moments {
         Self { count, mean, squares }
     }
 
-    fn deviation(&self) -> f64 {
-        // `count` is at least 2 here: a single reward returned above.
+    fn sample_deviation(&self) -> f64 {
+        // `count` is at least 2, because callers treat a single reward as equal rewards.
         (self.squares / (self.count - 1.0)).sqrt()
+    }
+
+    fn population_deviation(&self) -> f64 {
+        (self.squares / self.count).sqrt()
     }
 }
 
@@ -76,12 +97,20 @@ mod tests {
 
     use super::*;
 
+    const RULES: [Advantage; 4] =
+        [Advantage::Grpo, Advantage::GrpoPopulation, Advantage::Rloo, Advantage::Mean];
+
     #[test]
     fn of_a_group_of_four() {
         let rewards = [1.0, 0.0, 0.0, 1.0];
         let deviation = (4.0 * 0.25_f64 / 3.0).sqrt();
         let grpo = 0.5 / (deviation + 1e-6);
         assert_eq!(Advantage::Grpo.of(&rewards), Some(vec![grpo, -grpo, -grpo, grpo]));
+        let population = 0.5 / (0.5 + 1e-8);
+        assert_eq!(
+            Advantage::GrpoPopulation.of(&rewards),
+            Some(vec![population, -population, -population, population])
+        );
         assert_eq!(Advantage::Mean.of(&rewards), Some(vec![0.5, -0.5, -0.5, 0.5]));
         let rloo = 0.5 * 4.0 / 3.0;
         assert_eq!(Advantage::Rloo.of(&rewards), Some(vec![rloo, -rloo, -rloo, rloo]));
@@ -90,7 +119,7 @@ mod tests {
 
     #[test]
     fn equal_rewards_and_a_single_one_say_nothing() {
-        for rule in [Advantage::Grpo, Advantage::Rloo, Advantage::Mean] {
+        for rule in RULES {
             assert_eq!(
                 rule.of(&[0.1, 0.1, 0.1]),
                 Some(vec![0.0; 3]),
@@ -115,7 +144,7 @@ mod tests {
 
         #[test]
         fn advantages_of_a_group_sum_to_nothing(rewards in prop::collection::vec(-10.0..10.0_f64, 0..9)) {
-            for rule in [Advantage::Grpo, Advantage::Rloo, Advantage::Mean] {
+            for rule in RULES {
                 prop_assert!(rule.of(&rewards).unwrap().iter().sum::<f64>().abs() < 1e-6);
             }
         }

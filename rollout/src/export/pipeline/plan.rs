@@ -1,16 +1,19 @@
 //! The plan of an export: how each trial is exported. It considers all trials together, between the two passes.
 
+mod groups;
 mod selection;
 mod weighing;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use super::advantage::Advantage;
+use super::projection::RowFacts;
 use super::rules::Rules;
+use super::stand_in;
 use super::survey::Survey;
 use crate::export::choices::Named;
-use crate::export::exporter::GroupPlace;
+use crate::export::exporter::{GroupPlace, Trial};
 
 /// How each trial of an input is exported.
 #[derive(Debug)]
@@ -20,15 +23,45 @@ pub struct Plan {
     pub(crate) verdicts: HashMap<String, Verdict>,
     /// The number of other trials, by reason.
     left_out: BTreeMap<LeftOut, u64>,
-    groups: usize,
-    failed: u64,
-    alone: u64,
+    /// Trials that have no rows and nevertheless have a place in their group.
+    rowless: Vec<Rowless>,
+    counts: PlanCounts,
+    /// The names of all rewards of the input.
+    reward_names: BTreeSet<String>,
+}
+
+/// The numbers of trials and groups with a special treatment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlanCounts {
+    /// The groups of the exported trials.
+    pub groups: usize,
+    /// The exported failed trials, which are not trained or count as 0.
+    pub failed: u64,
+    /// The trials with an advantage of 0 because no other trial of their group counts.
+    pub alone: u64,
+    /// The trials that sampled nothing and count in the baseline of their group with their reward.
+    pub rewarded_without_tokens: u64,
+    /// The stand-ins without a trial, which fill groups for a trainer that counts.
+    pub fillers: u64,
+    /// The failed trials that have rewards by name and none to train on.
+    pub unchosen_rewards: u64,
+    /// The groups with a single stand-in for a reward, which makes the deviation of the group smaller for the trainer.
+    pub smaller_deviation: u64,
+}
+
+/// A trial without rows that a format gets nevertheless, because its trainer includes it in its group.
+#[derive(Debug)]
+struct Rowless {
+    facts: RowFacts,
+    verdict: Verdict,
 }
 
 /// How a trial is exported.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Verdict {
     pub(crate) reward: Option<f64>,
+    /// The number in place of a missing reward, if the trainer compares rewards.
+    pub(crate) stand_in: Option<f64>,
     pub(crate) is_masked: bool,
     pub(crate) advantage: Option<f64>,
     pub(crate) group: Option<GroupPlace>,
@@ -47,8 +80,14 @@ pub enum LeftOut {
     FailedGroup,
     /// It has tokens of a policy that is too old.
     Stale,
-    /// The trial sampled nothing.
+    /// The trial sampled nothing and failed.
     WithoutTokens,
+    /// Nothing of its group is trained.
+    NothingTrained,
+    /// It is the only trial of its group with a reward, and the trainer compares rewards.
+    OnlyReward,
+    /// Its group has fewer rewards than the trainer counts.
+    ShortGroup,
 }
 
 impl fmt::Display for LeftOut {
@@ -59,7 +98,13 @@ impl fmt::Display for LeftOut {
             Self::Failed => "failed (--failed drop)",
             Self::FailedGroup => "of groups in which a trial failed (--failed drop-group)",
             Self::Stale => "with tokens of too old a policy (--max-staleness)",
-            Self::WithoutTokens => "without a sampled token",
+            Self::WithoutTokens => "failed without a sampled token",
+            Self::NothingTrained => "of groups in which nothing is trained: each trial failed or sampled nothing",
+            Self::OnlyReward => {
+                "of groups with a single reward, which the trainer would use as an advantage (--failed zero gives the \
+                 failed ones a reward)"
+            }
+            Self::ShortGroup => "of groups with fewer rewards than trials (--short-groups pad fills them)",
         })
     }
 }
@@ -144,29 +189,37 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// The number of exported trials.
+    /// The number of exported trials with rows.
     pub fn trials(&self) -> usize {
         self.verdicts.len()
     }
 
-    /// The number of their groups.
-    pub fn groups(&self) -> usize {
-        self.groups
+    /// Returns the trials without rows of their own that the trainer includes in their groups, each with a stand-in row.
+    /// They come before the trials of the input, so that a format never waits for them.
+    pub fn rowless_trials(&self) -> impl Iterator<Item = Trial> {
+        self.rowless.iter().map(|Rowless { facts, verdict }| Trial {
+            rows: vec![stand_in::row(facts)],
+            reward: verdict.reward,
+            stand_in: verdict.stand_in,
+            advantage: verdict.advantage,
+            group: verdict.group,
+            left_out: 0,
+        })
+    }
+
+    /// The names of all rewards of the input, in alphabetical order.
+    pub fn reward_names(&self) -> Vec<String> {
+        self.reward_names.iter().cloned().collect()
+    }
+
+    /// The numbers of trials and groups with a special treatment.
+    pub fn counts(&self) -> PlanCounts {
+        self.counts
     }
 
     /// The numbers of trials that are not exported, by reason.
     pub fn left_out(&self) -> impl Iterator<Item = (LeftOut, u64)> {
         self.left_out.iter().map(|(why, count)| (*why, *count))
-    }
-
-    /// The number of exported failed trials, which are not trained or count as 0.
-    pub fn failed(&self) -> u64 {
-        self.failed
-    }
-
-    /// The number of trials with an advantage of 0 because no other trial of their group counts.
-    pub fn alone(&self) -> u64 {
-        self.alone
     }
 }
 
@@ -176,9 +229,11 @@ impl Survey {
     /// # Errors
     /// The data of the trials do not allow a decision.
     pub fn plan(self) -> Result<Plan, PlanError> {
-        weighing::weigh(&selection::select(&self)?, &self.rules)
+        weighing::plan(&selection::select(&self)?, &self.rules)
     }
 }
 
+#[cfg(test)]
+mod group_tests;
 #[cfg(test)]
 mod tests;

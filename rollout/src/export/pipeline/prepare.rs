@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::advantage::Advantage;
 use super::plan::PlanError;
 use super::projection::RowFacts;
-use super::rules::{Failed, OnFork, Rules};
+use super::rules::{Comparison, Failed, OnFork, Rules};
 use super::select::{SelectionError, Tally};
 use super::survey::{SeenTwice, Survey};
 use crate::export::choices::named;
@@ -18,6 +18,7 @@ use crate::export::shared::compared::{held, remove_texts};
 use crate::export::shared::policy_number::{PolicyNumbers, names};
 use crate::export::shared::refusal::refuse_unfit;
 use crate::export::shared::sequence::{Sequence, cut_tail};
+use crate::rollout::Reward;
 use crate::row::RolloutRow;
 
 named! {
@@ -58,7 +59,9 @@ impl PrepareOptions {
             on_fork: self.on_fork,
             failed: self.failed,
             advantage: Advantage::None,
+            comparison: Comparison::Never,
             open_groups: true,
+            untrained_groups: true,
             superseded: true,
             train_constrained: self.train_constrained,
             reward: None,
@@ -70,8 +73,8 @@ impl PrepareOptions {
 /// A trial as a trainer takes it. Nothing in it is left to decide.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PreparedTrial {
-    /// The number to train on. `None` if the reward does not measure the agent, if nothing was sampled, or if the trial
-    /// is refused.
+    /// The number to train on. A trial that sampled nothing has one too, and counts in the baseline of its group. `None`
+    /// if the reward does not measure the agent, or if the trial is refused.
     pub reward: Option<f64>,
     /// The branches to train, in order of their index. Empty if nothing was sampled or the trial is refused.
     pub rows: Vec<PreparedRow>,
@@ -112,19 +115,27 @@ enum Refusal {
     Unfit(#[from] ExportError),
 }
 
-/// Applies the rules of an export to all rows of one trial. A refusal is part of the result, so that a reader of many
-/// trials can continue with the next.
-pub fn prepare(rows: Vec<RolloutRow>, options: &PrepareOptions) -> PreparedTrial {
+/// Applies the rules of an export to all rows of one trial with this reward. A refusal is part of the result, so that a
+/// reader of many trials can continue with the next.
+pub fn prepare(rows: Vec<RolloutRow>, reward: &Reward, options: &PrepareOptions) -> PreparedTrial {
     let branches = rows.len();
     let made = exported(rows, options).and_then(|trial| match trial {
         Some(trial) => prepared(trial, branches, options.extent),
-        None => Ok(PreparedTrial::default()),
+        None => {
+            Ok(PreparedTrial { reward: without_rows(reward, options.failed), ..PreparedTrial::default() })
+        }
     });
     made.unwrap_or_else(|refusal| PreparedTrial {
         left_out: branches as u64,
         refused: Some(refusal.to_string()),
         ..PreparedTrial::default()
     })
+}
+
+/// The number to train on of a trial that sampled nothing, as the plan of an export counts it.
+fn without_rows(reward: &Reward, failed: Failed) -> Option<f64> {
+    let valid = reward.reward.filter(|_| reward.valid);
+    valid.or((failed == Failed::Zero).then_some(0.0))
 }
 
 /// The trial as the only trial of an export. `None` if it has no rows or the rules leave it out.

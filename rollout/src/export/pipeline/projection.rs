@@ -37,6 +37,8 @@ pub struct RowFacts {
     pub rewards: BTreeMap<String, f64>,
     /// Whether the reward measures the agent.
     pub reward_valid: bool,
+    /// Why the trial failed, if it failed.
+    pub failure_cause: Option<String>,
     /// The hash of the tokenizer, if known.
     pub tokenizer_hash: Option<String>,
 }
@@ -96,6 +98,7 @@ impl From<&RolloutRow> for RowFacts {
             reward: row.reward,
             rewards: row.rewards.clone(),
             reward_valid: row.reward_valid,
+            failure_cause: row.failure_cause.clone(),
             tokenizer_hash: row.tokenizer_hash.clone(),
         }
     }

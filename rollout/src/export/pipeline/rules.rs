@@ -18,7 +18,7 @@ named! {
 named! {
     /// The treatment of a failed trial: a trial without a reward, or with a reward that does not measure the agent.
     pub enum Failed {
-        /// stays in its group, and trains nothing
+        /// stays in its group and trains nothing; a trainer that requires its reward gets a stand-in
         Mask = "mask",
         /// counts as a reward of 0
         Zero = "zero",
@@ -27,6 +27,28 @@ named! {
         /// is left out with its whole group
         DropGroup = "drop-group",
     }
+}
+
+named! {
+    /// The treatment of a group with fewer rewards than the trainer counts, in a format whose trainer finds the trials
+    /// of a group by counting.
+    pub enum ShortGroups {
+        /// is filled with rows of two tokens that train nothing; their rewards keep the mean and the deviation
+        Pad = "pad",
+        /// is left out
+        Drop = "drop",
+    }
+}
+
+/// How the trainer of an export finds the trials whose rewards it compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// The trainer compares no rewards of this export. It takes advantages, or the export is a record of trials.
+    Never,
+    /// The trainer compares the trials with the same name of a group, of any number.
+    Named,
+    /// The trainer compares each run of a fixed number of trials, so all groups must have this number.
+    Counted(ShortGroups),
 }
 
 /// The rules of an export.
@@ -38,8 +60,12 @@ pub struct Rules {
     pub failed: Failed,
     /// The rule for the advantages within a group.
     pub advantage: Advantage,
+    /// How the trainer finds the trials that it compares.
+    pub comparison: Comparison,
     /// Whether to export groups with missing trials.
     pub open_groups: bool,
+    /// Whether to export groups in which nothing is trained, masked.
+    pub untrained_groups: bool,
     /// Whether to export superseded attempts too.
     pub superseded: bool,
     /// Whether to train calls whose logprobs are not those of the distribution that was sampled from.

@@ -84,8 +84,8 @@ impl Plan {
         tally.tokens += rows.iter().map(|row| row.token_ids.len() as u64).sum::<u64>();
         tally.trained += trained_of(&rows);
         rows.iter().for_each(|row| tally.sampled.add(row));
-        let &Verdict { reward, advantage, group, .. } = verdict;
-        Ok(Some(Trial { rows, reward, advantage, group, left_out }))
+        let &Verdict { reward, stand_in, advantage, group, .. } = verdict;
+        Ok(Some(Trial { rows, reward, stand_in, advantage, group, left_out }))
     }
 
     /// Applies the verdict to a row. The verifier's own reward remains if the trial is not trained.

@@ -1,12 +1,10 @@
 //! Prepares trials for a trainer that compares trials itself: whole groups, each trial with a reward, and only the
 //! branches with trained tokens.
 //!
-//! Such a trainer takes a number as the reward of every trial and the group's mean as its baseline. A trial without a
-//! reward is masked, but the substitute for its reward would still move the baseline of all others. With 0.0, a group
-//! that solved its task every time except for one failed container would be trained on a difference that does not
-//! exist. The mean of the group's rewards does not move the baseline. (A trainer may also divide by the group's
-//! standard deviation. That is smaller by the root of the share of trials with a reward, and the advantages are
-//! larger.)
+//! Such a trainer takes a number as the reward of every trial and the group's mean as its baseline. The plan leaves out
+//! a trial without a reward, or chooses a stand-in for its reward that does not change the statistics of the group. A
+//! group in which nothing is trained is left out: estimators that divide by the number of its trained tokens produce
+//! NaN for it.
 //!
 //! A branch without trained tokens costs a forward pass and can do harm. One trainer takes a trial's advantage from its
 //! last branch, and finds none if that branch is masked. Such branches are omitted, except one if a trial has no other
@@ -18,7 +16,7 @@ use std::io::Write;
 
 use super::lines::{Lines, Tally, refused};
 use super::refusal::refuse_unfit;
-use super::row_queries::{has_versions, is_trained};
+use super::row_queries::{has_versions, is_filler, is_trained};
 use super::sequence::cut_tail;
 use crate::export::exporter::{ExportError, Exporter, GroupPlace, Omission, Trial};
 use crate::row::RolloutRow;
@@ -30,7 +28,7 @@ pub struct ComparedTrial {
     pub(crate) ordinal: usize,
     /// The rows with trained tokens, or one row if there are none.
     pub(crate) rows: Vec<RolloutRow>,
-    /// The trial's reward, or its substitute, which is not trained.
+    /// The trial's reward, or the stand-in for it, which is not trained.
     pub(crate) reward: f64,
     /// Whether the trial has no reward of its own.
     pub(crate) is_stand_in: bool,
@@ -89,17 +87,16 @@ pub struct ComparedExporter<W, S> {
 impl<W: Write, S: ComparedShape + Default> ComparedExporter<W, S> {
     /// Returns an exporter. Nothing is written yet.
     pub fn new(out: W) -> Self {
-        Self {
-            lines: Lines::new(out),
-            shape: S::default(),
-            tally: Tally::default(),
-            trials: 0,
-            open: BTreeMap::new(),
-        }
+        Self::with_shape(out, S::default())
     }
 }
 
 impl<W: Write, S: ComparedShape> ComparedExporter<W, S> {
+    /// Returns an exporter of this shape. Nothing is written yet.
+    pub fn with_shape(out: W, shape: S) -> Self {
+        Self { lines: Lines::new(out), shape, tally: Tally::default(), trials: 0, open: BTreeMap::new() }
+    }
+
     fn taken(&mut self, trial: Trial) -> Result<ComparedTrial, ExportError> {
         refuse_unfit(&trial)?;
         if trial.reward.is_none()
@@ -113,15 +110,14 @@ impl<W: Write, S: ComparedShape> ComparedExporter<W, S> {
         let tails = rows.iter_mut().map(cut_tail).filter(|&had_tail| had_tail).count();
         self.tally.add("branches: tokens after the last one that is trained", tails);
         if trial.reward.is_none() {
-            self.tally
-                .add("trials: that they have no reward (masked; where a number must stand it is the mean of their group)", 1);
+            self.tally.add("trials: that they have no reward (masked, with a stand-in for the reward)", 1);
         }
         let ordinal = self.trials;
         self.trials += 1;
         Ok(ComparedTrial {
             ordinal,
             rows,
-            reward: trial.reward.unwrap_or_default(),
+            reward: trial.reward.or(trial.stand_in).unwrap_or_default(),
             is_stand_in: trial.reward.is_none(),
             advantage: trial.advantage,
             group: trial.group,
@@ -129,13 +125,12 @@ impl<W: Write, S: ComparedShape> ComparedExporter<W, S> {
     }
 
     fn write_group(&mut self, mut group: Vec<ComparedTrial>) -> Result<(), ExportError> {
-        let rewards: Vec<f64> =
-            group.iter().filter(|trial| !trial.is_stand_in).map(|trial| trial.reward).collect();
-        // A group without any reward has no mean, and its substitute remains 0.
-        if !rewards.is_empty() {
-            let mean = rewards.iter().sum::<f64>() / rewards.len() as f64;
-            group.iter_mut().filter(|trial| trial.is_stand_in).for_each(|trial| trial.reward = mean);
+        if !group.iter().flat_map(|trial| &trial.rows).any(is_trained) {
+            self.tally.add("trials: of groups in which nothing is trained", group.len());
+            return Ok(());
         }
+        // Trials of the input first, in their order: a format may need a real prompt of the group for the others.
+        group.sort_by_key(|trial| trial.rows.iter().all(is_filler));
         let mut out = TrialLines { lines: &mut self.lines, tally: &mut self.tally };
         group.iter().try_for_each(|trial| self.shape.write(trial, &mut out))
     }
@@ -147,7 +142,7 @@ impl<W: Write, S: ComparedShape> Exporter for ComparedExporter<W, S> {
         let Some(group) = trial.group else { return self.write_group(vec![trial]) };
         let mut held = self.open.remove(&group.ordinal).unwrap_or_default();
         held.push(trial);
-        // The mean of the rewards needs the whole group.
+        // Trainers require the trials of a group to be consecutive.
         if held.len() < group.trials {
             self.open.insert(group.ordinal, held);
             return Ok(());

@@ -1,8 +1,8 @@
 //! Support for trainers that group trials by their position in a batch: a fixed number of consecutive rows is a group.
 //!
 //! One extra row shifts every later group, and no check of the trainer detects this. So a file for such a trainer has
-//! one row per trial, and all its groups have the same size. If the size with which the group was opened is known, it
-//! must be that size, because the trainer splits the file by it.
+//! one row per trial, and all its groups have the same size. The plan of the export fills short groups or leaves them
+//! out. A trial without a group among groups of several trials remains, and [`Positions`] rejects it.
 
 use super::compared::ComparedTrial;
 use super::lines::refused;
@@ -19,24 +19,15 @@ impl Positions {
     /// Returns the trial's single row.
     ///
     /// # Errors
-    /// The trial has more than one row, or its group does not have its full size, or not the size of the
-    /// earlier groups.
+    /// The trial has more than one row, or its group does not have the size of the earlier groups.
     pub(crate) fn take<'a>(&mut self, trial: &'a ComparedTrial) -> Result<Option<Sequence<'a>>, ExportError> {
         let Some(branch) = only_branch(trial)? else { return Ok(None) };
         let size = trial.group.map_or(1, |group| group.trials);
-        let whole = trial.group.and(branch.row.group_size).and_then(|whole| usize::try_from(whole).ok());
-        if let Some(whole) = whole.filter(|&whole| whole != size) {
-            let problem = format!(
-                "its group has {size} trials here of {whole}, and this trainer finds groups by counting rows; --failed mask \
-                 keeps those that failed, and a group that lacks others has to be left out"
-            );
-            return Err(refused(branch.row, problem));
-        }
         let expected = *self.group_size.get_or_insert(size);
         if size != expected {
             let problem = format!(
                 "its group has {size} trials here and the first one {expected}, and this trainer finds groups by \
-                 counting rows; export groups that are whole, with --failed mask or drop-group"
+                 counting rows; a trial without a group_id is a group of 1, so export such trials apart from groups"
             );
             return Err(refused(branch.row, problem));
         }

@@ -50,20 +50,25 @@ fn calls(turns: &[Turn]) -> Vec<Call> {
     calls
 }
 
-/// A complete group of one to three trials with about one to three branches. Some trials are masked and have no reward.
+/// A complete group of one to three trials with about one to three branches. Some trials are masked and have no reward,
+/// and at least one is trained.
 pub(crate) fn any_group() -> impl Strategy<Value = Vec<Trial>> {
     let trial = (vec(turn(), 1..6), proptest::option::weighted(0.8, -1.0..1.0_f64));
-    vec(trial, 1..4).prop_map(|trials| {
-        let group = Some(GroupPlace { ordinal: 0, trials: trials.len() });
-        let made = trials.iter().zip(0..).map(|((turns, reward), index)| {
-            let mut trial = trial_of(index, *reward, &calls(turns));
-            trial.group = group;
-            let size = group.and_then(|group| i32::try_from(group.trials).ok());
-            trial.rows.iter_mut().for_each(|row| row.group_size = size);
-            trial
-        });
-        made.collect()
-    })
+    vec(trial, 1..4)
+        .prop_map(|trials| {
+            let group = Some(GroupPlace { ordinal: 0, trials: trials.len() });
+            let made = trials.iter().zip(0..).map(|((turns, reward), index)| {
+                let mut trial = trial_of(index, *reward, &calls(turns));
+                trial.group = group;
+                let size = group.and_then(|group| i32::try_from(group.trials).ok());
+                trial.rows.iter_mut().for_each(|row| row.group_size = size);
+                trial
+            });
+            made.collect()
+        })
+        .prop_filter("some token is trained", |trials: &Vec<Trial>| {
+            trials.iter().flat_map(|trial| &trial.rows).any(|row| row.loss_mask.contains(&1))
+        })
 }
 
 fn trial_of(index: u32, reward: Option<f64>, calls: &[Call]) -> Trial {
@@ -71,6 +76,7 @@ fn trial_of(index: u32, reward: Option<f64>, calls: &[Call]) -> Trial {
         trial(&format!("t{index}"), index, reward.unwrap_or_default(), 0.5 - f64::from(index), calls);
     if reward.is_none() {
         trial.reward = None;
+        trial.stand_in = Some(0.25);
         trial.advantage = None;
         for row in &mut trial.rows {
             row.reward = None;

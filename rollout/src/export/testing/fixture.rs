@@ -41,6 +41,7 @@ pub(crate) fn trial(name: &str, sample_index: u32, reward: f64, advantage: f64, 
     Trial {
         rows: rows(&facts, &given, calls),
         reward: Some(reward),
+        stand_in: None,
         advantage: Some(advantage),
         group: Some(GroupPlace { ordinal: 0, trials: 2 }),
         left_out: 0,

@@ -34,27 +34,21 @@ struct Sequence<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// Returns the body of a group, or `None` if no trial of the group has a reward.
-    pub(super) fn of(trials: &'a [Trial]) -> Option<Self> {
+    /// Returns the body of a group.
+    pub(super) fn of(trials: &'a [Trial]) -> Self {
         let sequences: Vec<_> = trials
             .iter()
             .flat_map(|trial| trial.rows.iter().map(move |row| Sequence { trial, row }))
             .collect();
-        let given: Vec<_> = sequences.iter().filter_map(|sequence| sequence.trial.reward).collect();
-        if given.is_empty() {
-            return None;
-        }
-        // The mean over sequences rather than trials, because Atropos computes its own mean over sequences.
-        let mean = given.iter().sum::<f64>() / given.len() as f64;
         let rows = || sequences.iter().map(|sequence| sequence.row);
-        Some(Self {
+        Self {
             tokens: rows().map(|row| row.token_ids.as_slice()).collect(),
             masks: rows().map(Masks).collect(),
-            scores: sequences.iter().map(|sequence| Score(sequence.trial.reward.unwrap_or(mean))).collect(),
+            scores: sequences.iter().map(|sequence| Score::of(sequence.trial)).collect(),
             advantages: sequences.iter().map(Advantages::of).collect(),
             inference_logprobs: rows().map(Logprobs).collect(),
             overrides: rows().map(Overrides::of).collect(),
-        })
+        }
     }
 
     pub(super) fn has_advantages(&self) -> bool {
@@ -62,7 +56,14 @@ impl<'a> Body<'a> {
     }
 }
 
+/// The trial's reward, or the stand-in for it.
 struct Score(f64);
+
+impl Score {
+    fn of(trial: &Trial) -> Self {
+        Self(trial.reward.or(trial.stand_in).unwrap_or_default())
+    }
+}
 
 impl Serialize for Score {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

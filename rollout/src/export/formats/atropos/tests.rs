@@ -51,20 +51,32 @@ fn forks_need_advantages() {
 }
 
 #[test]
-fn a_trial_without_a_reward_keeps_the_group_whole_and_its_mean_as_it_is() {
-    let (text, told) = written([without_advantage(straight()), masked(straight())]).unwrap();
+fn a_trial_without_a_reward_keeps_the_group_whole_with_a_stand_in() {
+    let stand_in = Trial { stand_in: Some(1.0), ..masked(straight()) };
+    let (text, told) = written([without_advantage(straight()), stand_in]).unwrap();
     let body = &parsed(&text)[0];
     assert_eq!(body["scores"], json!([1.0, 1.0]));
     assert_eq!(body["masks"][1], json!([-100, -100, -100, -100, -100, -100]));
     assert_eq!(body["overrides"], json!([{}, {"set_advantage_to_zero": true}]));
-    let told_of = "1 trials: without a reward, scored with the mean of their group and not trained";
+    let told_of = "1 trials: without a reward, scored with a stand-in and not trained";
     assert!(told.contains(&told_of.to_owned()), "{told:?}");
 }
 
 #[test]
-fn a_group_without_a_reward_is_left_out() {
+fn a_group_in_which_nothing_is_trained_is_left_out() {
     let (text, told) = written([masked(straight()), masked(forked())]).unwrap();
-    assert_eq!((text.as_str(), told), ("", vec!["1 groups: without a single reward".to_owned()]));
+    assert_eq!((text.as_str(), told), ("", vec!["1 groups: in which nothing is trained".to_owned()]));
+}
+
+/// Atropos never batches a group whose size does not divide the largest size in its queue.
+#[test]
+fn groups_of_two_sizes_are_refused() {
+    let in_group = |ordinal, trials| {
+        move |trial| Trial { group: Some(GroupPlace { ordinal, trials }), ..without_advantage(trial) }
+    };
+    let pair = [straight(), straight()].map(in_group(0, 2));
+    let error = written(pair.into_iter().chain([in_group(1, 1)(straight())])).unwrap_err().to_string();
+    assert!(error.contains("its group has 1 sequences and the first group 2"), "{error}");
 }
 
 #[test]
@@ -101,6 +113,7 @@ fn what_is_no_number_is_refused() {
 proptest! {
     #[test]
     fn what_is_written_reads_back_equal(trials in proptest::collection::vec(trial(), 1..4)) {
+        prop_assume!(trials.iter().flat_map(|trial| &trial.rows).any(|row| row.loss_mask.contains(&1)));
         let count = trials.len();
         let trials: Vec<_> = trials
             .into_iter()

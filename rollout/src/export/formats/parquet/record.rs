@@ -109,6 +109,7 @@ record!(RowFacts {
     reward: Option<f64>,
     rewards: BTreeMap<String, f64>,
     reward_valid: bool,
+    failure_cause: Option<String>,
     tokenizer_hash: Option<String>,
 });
 

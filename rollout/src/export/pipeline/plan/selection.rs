@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::{LeftOut, PlanError};
-use crate::export::pipeline::rules::{Failed, Rules};
+use super::{LeftOut, PlanError, groups};
+use crate::export::pipeline::rules::{Comparison, Failed, Rules, ShortGroups};
 use crate::export::pipeline::survey::{Seen, Survey};
 
 /// A trial during the selection.
@@ -19,6 +19,21 @@ impl Candidate<'_> {
         self.seen.facts.group_id.as_deref()
     }
 
+    /// Returns the reward that counts in the baseline of the group: the trial's own, or 0 for a failed trial that counts
+    /// as 0. `None` for any other failed trial.
+    pub(super) fn counted_reward(&self, failed: Failed) -> Option<f64> {
+        match (self.is_failed, failed) {
+            (false, _) => self.reward,
+            (true, Failed::Zero) => Some(0.0),
+            (true, Failed::Mask | Failed::Drop | Failed::DropGroup) => None,
+        }
+    }
+
+    /// Whether the verifier gave numbers by name, and none to train on.
+    pub(super) fn has_unchosen_rewards(&self) -> bool {
+        self.reward.is_none() && !self.seen.facts.rewards.is_empty()
+    }
+
     /// Returns the sample of this attempt, as the feed defines it: a sample of its group, or of its task if it has no
     /// group.
     fn sample(&self) -> (Option<&str>, Option<&str>, i32) {
@@ -28,8 +43,16 @@ impl Candidate<'_> {
     }
 }
 
-/// Returns every trial of the input, with the reason if it is not exported.
-pub(super) fn select(survey: &Survey) -> Result<Vec<Candidate<'_>>, PlanError> {
+/// The trials of an export.
+pub(super) struct Selection<'a> {
+    /// Every trial of the input, with the reason if it is not exported.
+    pub(super) candidates: Vec<Candidate<'a>>,
+    /// The number of trials that every group must have, if the trainer finds groups by counting.
+    pub(super) places: Option<usize>,
+}
+
+/// Selects the trials of an export.
+pub(super) fn select(survey: &Survey) -> Result<Selection<'_>, PlanError> {
     let mut candidates = candidates(survey)?;
     sizes(&candidates)?;
     // Each step only considers trials that the earlier steps did not omit, so this order determines the reported
@@ -40,10 +63,22 @@ pub(super) fn select(survey: &Survey) -> Result<Vec<Candidate<'_>>, PlanError> {
     }
     leave_out_failed(&mut candidates, survey.rules.failed);
     leave_out_stale(&mut candidates, survey);
-    for candidate in candidates.iter_mut().filter(|candidate| !candidate.seen.has_rows) {
-        candidate.left_out.get_or_insert(LeftOut::WithoutTokens);
+    leave_out_rowless(&mut candidates, &survey.rules);
+    let places = groups::leave_out_unfit(&mut candidates, &survey.rules);
+    Ok(Selection { candidates, places })
+}
+
+/// Omits failed trials that sampled nothing, unless they fill a place of a group whose trials the trainer counts. A
+/// trial that sampled nothing and has a reward counts in the baseline of its group.
+fn leave_out_rowless(candidates: &mut [Candidate<'_>], rules: &Rules) {
+    if rules.comparison == Comparison::Counted(ShortGroups::Pad) {
+        return;
     }
-    Ok(candidates)
+    for candidate in candidates.iter_mut().filter(|candidate| !candidate.seen.has_rows) {
+        if candidate.counted_reward(rules.failed).is_none() {
+            candidate.left_out.get_or_insert(LeftOut::WithoutTokens);
+        }
+    }
 }
 
 fn candidates(survey: &Survey) -> Result<Vec<Candidate<'_>>, PlanError> {
@@ -68,7 +103,10 @@ fn candidate<'a>(seen: &'a Seen, rules: &Rules) -> Result<Candidate<'a>, PlanErr
     if let Some(value) = reward.filter(|reward| !reward.is_finite()) {
         return Err(PlanError::Reward { trial_id: facts.trial_id.clone(), value });
     }
-    Ok(Candidate { seen, reward, is_failed: reward.is_none() || !facts.reward_valid, left_out: None })
+    // A reward is also invalid if the verifier gave several numbers and none of them was chosen. The rules choose one.
+    let is_now_chosen = rules.reward.is_some() && facts.reward.is_none() && facts.failure_cause.is_none();
+    let is_valid = facts.reward_valid || is_now_chosen;
+    Ok(Candidate { seen, reward, is_failed: reward.is_none() || !is_valid, left_out: None })
 }
 
 /// Requires that all trials of a group name the same size.

@@ -1,15 +1,17 @@
 use std::collections::BTreeMap;
 
 use super::super::projection::{RowAge, RowFacts, SpanAge};
-use super::super::rules::{Failed, OnFork, Staleness};
+use super::super::rules::{Comparison, Failed, OnFork, Staleness};
 use super::*;
 
-fn rules() -> Rules {
+pub(super) fn rules() -> Rules {
     Rules {
         on_fork: OnFork::All,
         failed: Failed::Mask,
         advantage: Advantage::Mean,
+        comparison: Comparison::Never,
         open_groups: false,
+        untrained_groups: false,
         superseded: false,
         train_constrained: false,
         reward: None,
@@ -18,7 +20,7 @@ fn rules() -> Rules {
 }
 
 /// Returns a trial of group `g`, which has three samples.
-fn trial(name: &str, sample_index: i32, reward: Option<f64>) -> RowFacts {
+pub(super) fn trial(name: &str, sample_index: i32, reward: Option<f64>) -> RowFacts {
     RowFacts {
         trial_id: name.to_owned(),
         task_id: "task".to_owned(),
@@ -30,6 +32,7 @@ fn trial(name: &str, sample_index: i32, reward: Option<f64>) -> RowFacts {
         reward,
         rewards: BTreeMap::new(),
         reward_valid: reward.is_some(),
+        failure_cause: reward.is_none().then(|| "VerifierTimeoutError".to_owned()),
         tokenizer_hash: None,
     }
 }
@@ -38,18 +41,18 @@ fn three() -> [RowFacts; 3] {
     [trial("a", 0, Some(1.0)), trial("b", 1, Some(0.0)), trial("c", 2, None)]
 }
 
-fn planned(rules: Rules, trials: impl IntoIterator<Item = RowFacts>) -> Result<Plan, PlanError> {
+pub(super) fn planned(rules: Rules, trials: impl IntoIterator<Item = RowFacts>) -> Result<Plan, PlanError> {
     let mut survey = Survey::new(rules);
     trials.into_iter().for_each(|trial| survey.trial(trial).unwrap());
     survey.plan()
 }
 
 /// Returns the advantage of each exported trial, by name.
-fn advantages(plan: &Plan) -> BTreeMap<&str, Option<f64>> {
+pub(super) fn advantages(plan: &Plan) -> BTreeMap<&str, Option<f64>> {
     plan.verdicts.iter().map(|(trial, verdict)| (trial.as_str(), verdict.advantage)).collect()
 }
 
-fn left_out(plan: &Plan) -> Vec<(LeftOut, u64)> {
+pub(super) fn left_out(plan: &Plan) -> Vec<(LeftOut, u64)> {
     plan.left_out().collect()
 }
 
@@ -58,9 +61,9 @@ fn a_failed_trial_stays_in_its_group_and_counts_for_nothing() {
     let plan = planned(rules(), three()).unwrap();
     assert_eq!(advantages(&plan), [("a", Some(0.5)), ("b", Some(-0.5)), ("c", Some(0.0))].into());
     let group = Some(GroupPlace { ordinal: 0, trials: 3 });
-    let failed = Verdict { reward: None, is_masked: true, advantage: Some(0.0), group };
+    let failed = Verdict { reward: None, stand_in: None, is_masked: true, advantage: Some(0.0), group };
     assert_eq!(plan.verdicts["c"], failed);
-    assert_eq!((plan.failed(), plan.groups(), plan.trials()), (1, 1, 3));
+    assert_eq!((plan.counts().failed, plan.counts().groups, plan.trials()), (1, 1, 3));
 }
 
 #[test]
@@ -68,7 +71,7 @@ fn a_reward_that_does_not_measure_the_agent_is_a_failure() {
     let mut trials = three();
     trials[0].reward_valid = false;
     let plan = planned(rules(), trials).unwrap();
-    assert_eq!((plan.failed(), plan.alone()), (2, 1));
+    assert_eq!((plan.counts().failed, plan.counts().alone), (2, 1));
     assert_eq!(plan.verdicts["a"].reward, None, "it must not be anybody's baseline");
 }
 
@@ -177,7 +180,7 @@ fn a_trial_that_alone_counts_has_no_advantage_and_is_reported() {
         let trials = [trial("a", 0, Some(1.0)), trial("b", 1, None), trial("c", 2, None)];
         let plan = planned(Rules { advantage, ..rules() }, trials).unwrap();
         assert_eq!(advantages(&plan), [("a", Some(0.0)), ("b", Some(0.0)), ("c", Some(0.0))].into());
-        assert_eq!(plan.alone(), 1);
+        assert_eq!(plan.counts().alone, 1);
     }
 }
 
@@ -185,7 +188,8 @@ fn a_trial_that_alone_counts_has_no_advantage_and_is_reported() {
 fn a_trial_without_a_group_is_whole_and_cannot_be_weighed() {
     let alone = || RowFacts { group_id: None, ..trial("x", 0, Some(1.0)) };
     let plan = planned(Rules { advantage: Advantage::None, ..rules() }, [alone()]).unwrap();
-    let verdict = Verdict { reward: Some(1.0), is_masked: false, advantage: None, group: None };
+    let verdict =
+        Verdict { reward: Some(1.0), stand_in: None, is_masked: false, advantage: None, group: None };
     assert_eq!(plan.verdicts["x"], verdict);
     let error = planned(rules(), [alone()]).unwrap_err();
     assert!(error.to_string().contains("trial x has no group in which --advantage mean"), "{error}");
@@ -213,6 +217,23 @@ fn another_of_a_trials_rewards_can_be_trained_on() {
     assert_eq!(advantages(&plan), [("a", Some(1.0)), ("b", Some(-1.0)), ("c", Some(0.0))].into());
     let error = planned(named("test"), trials()).unwrap_err();
     assert_eq!(error, PlanError::NoSuchReward { name: "test".to_owned(), known: vec!["tests".to_owned()] });
+}
+
+/// Such a reward is not valid for lack of a choice, and the rules choose.
+#[test]
+fn a_choice_among_several_rewards_makes_them_valid() {
+    let of = |name, index, value: f64, failure_cause: Option<&str>| RowFacts {
+        rewards: [("style".to_owned(), 1.0), ("tests".to_owned(), value)].into(),
+        failure_cause: failure_cause.map(str::to_owned),
+        ..trial(name, index, None)
+    };
+    let trials =
+        || [of("a", 0, 1.0, None), of("b", 1, 0.0, None), of("c", 2, 5.0, Some("AgentTimeoutError"))];
+    let plan = planned(Rules { reward: Some("tests".to_owned()), ..rules() }, trials()).unwrap();
+    assert_eq!(advantages(&plan), [("a", Some(0.5)), ("b", Some(-0.5)), ("c", Some(0.0))].into());
+    let plan = planned(rules(), trials()).unwrap();
+    assert_eq!((plan.trials(), plan.counts().unchosen_rewards), (0, 3));
+    assert_eq!(plan.reward_names(), ["style", "tests"]);
 }
 
 /// Their ids belong to two vocabularies, and no trainer checks that.

@@ -47,7 +47,9 @@ fn exported_trial(rows: Vec<RolloutRow>, options: &PrepareOptions) -> Result<Tri
         on_fork: options.on_fork,
         failed: options.failed,
         advantage: Advantage::None,
+        comparison: Comparison::Never,
         open_groups: true,
+        untrained_groups: true,
         superseded: false,
         train_constrained: options.train_constrained,
         reward: None,
@@ -67,7 +69,7 @@ proptest! {
     /// Equal to the plainest format: `mask` has its rows, and `train` has the rows that train something.
     #[test]
     fn prepared_rows_are_those_of_an_export(rows in any_rows(), options in options()) {
-        let made = prepare(rows.clone(), &options);
+        let made = prepare(rows.clone(), &Reward::default(), &options);
         let trial = match exported_trial(rows.clone(), &options) {
             Ok(trial) => trial,
             Err(problem) => {
@@ -104,8 +106,9 @@ proptest! {
     #[test]
     fn prepared_rows_are_what_a_trainers_format_has(rows in any_rows(), options in options()) {
         let options = PrepareOptions { extent: Extent::Train, ..options };
-        let made = prepare(rows.clone(), &options);
+        let made = prepare(rows.clone(), &Reward::default(), &options);
         let Ok(trial) = exported_trial(rows, &options) else { return Ok(()) };
+        prop_assume!(trial.rows.iter().any(|row| row.loss_mask.contains(&1)));
         let alone = Trial { group: Some(GroupPlace { ordinal: 0, trials: 1 }), ..trial };
         let line = objects(VerlExporter::new, [alone]).remove(0);
         let outputs = line["outputs"].as_array().unwrap();
@@ -125,14 +128,14 @@ proptest! {
 
     #[test]
     fn the_json_brings_back_the_same(rows in any_rows(), options in options()) {
-        let made = prepare(rows, &options);
+        let made = prepare(rows, &Reward::default(), &options);
         let text = serde_json::to_string(&made).unwrap();
         prop_assert_eq!(serde_json::from_str::<PreparedTrial>(&text).unwrap(), made);
     }
 }
 
 fn train(rows: Vec<RolloutRow>) -> PreparedTrial {
-    prepare(rows, &PrepareOptions::of(Extent::Train))
+    prepare(rows, &Reward::default(), &PrepareOptions::of(Extent::Train))
 }
 
 #[test]
@@ -162,7 +165,7 @@ fn media_are_refused_where_something_is_trained() {
 fn the_longest_branch_is_the_longest_of_what_is_trained() {
     let options = PrepareOptions { on_fork: OnFork::Longest, ..PrepareOptions::of(Extent::Train) };
     let branch = |rows: Vec<RolloutRow>| {
-        let made = prepare(rows, &options);
+        let made = prepare(rows, &Reward::default(), &options);
         (made.rows[0].row.branch_index, made.rows[0].row.loss_mask.clone(), made.left_out)
     };
     assert_eq!(branch(forked().rows), (1, vec![0, 0, 1, 0, 1, 1], 1));
@@ -172,6 +175,13 @@ fn the_longest_branch_is_the_longest_of_what_is_trained() {
 }
 
 #[test]
-fn a_trial_that_sampled_nothing_has_no_rows_and_no_reward() {
-    assert_eq!(train(Vec::new()), PreparedTrial::default());
+fn a_trial_that_sampled_nothing_has_no_rows_and_its_reward() {
+    let made = |reward: Option<f64>, valid, failed| {
+        let reward = Reward { reward, valid, ..Reward::default() };
+        prepare(Vec::new(), &reward, &PrepareOptions { failed, ..PrepareOptions::of(Extent::Train) })
+    };
+    let with = |reward| PreparedTrial { reward, ..PreparedTrial::default() };
+    assert_eq!(made(Some(0.5), true, Failed::Mask), with(Some(0.5)));
+    assert_eq!(made(Some(0.5), false, Failed::Mask), with(None), "the reward does not measure the agent");
+    assert_eq!(made(None, false, Failed::Zero), with(Some(0.0)));
 }

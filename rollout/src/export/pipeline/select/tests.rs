@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::super::advantage::Advantage;
 use super::super::projection::RowFacts;
-use super::super::rules::{Failed, Rules};
+use super::super::rules::{Comparison, Failed, Rules};
 use super::super::survey::Survey;
 use super::*;
 use crate::export::testing::fixture::{forked, straight};
@@ -12,7 +12,9 @@ fn rules() -> Rules {
         on_fork: OnFork::All,
         failed: Failed::Mask,
         advantage: Advantage::Grpo,
+        comparison: Comparison::Never,
         open_groups: false,
+        untrained_groups: false,
         superseded: false,
         train_constrained: false,
         reward: None,
@@ -250,5 +252,5 @@ fn a_failed_trial_that_counts_as_0_does_so_in_what_is_made_of_its_rows() {
     let mut survey = Survey::new(rules());
     trials.iter().flatten().for_each(|trial| survey.trial(RowFacts::from(&trial.rows[0])).unwrap());
     let plan = survey.plan().unwrap();
-    assert_eq!((plan.failed(), plan.trials()), (0, 2));
+    assert_eq!((plan.counts().failed, plan.trials()), (0, 2));
 }

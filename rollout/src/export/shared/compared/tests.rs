@@ -59,23 +59,36 @@ fn groups_come_whole_however_their_trials_come() {
 
 #[test]
 fn a_group_that_never_became_whole_is_written_at_the_end() {
-    let (lines, _) = exported([named("a", 0, 3, Some(1.0)), named("b", 0, 3, None)]);
+    let failed = Trial { stand_in: Some(1.0), ..named("b", 0, 3, None) };
+    let (lines, _) = exported([named("a", 0, 3, Some(1.0)), failed]);
     assert_eq!(lines, [r#"["a",1.0,0,[0]]"#, r#"["b",1.0,1,[0]]"#]);
 }
 
 #[test]
-fn a_missing_reward_does_not_move_the_baseline_of_the_others() {
-    let trials = [named("a", 0, 3, Some(1.0)), named("b", 0, 3, None), named("c", 0, 3, Some(0.5))];
+fn a_trial_without_a_reward_has_the_stand_in_of_the_plan() {
+    let failed = Trial { stand_in: Some(0.75), ..named("b", 0, 3, None) };
+    let trials = [named("a", 0, 3, Some(1.0)), failed, named("c", 0, 3, Some(0.5))];
     let (lines, omissions) = exported(trials);
     assert_eq!(lines, [r#"["a",1.0,0,[0]]"#, r#"["b",0.75,1,[0]]"#, r#"["c",0.5,2,[0]]"#]);
-    let what =
-        "trials: that they have no reward (masked; where a number must stand it is the mean of their group)"
-            .to_owned();
+    let what = "trials: that they have no reward (masked, with a stand-in for the reward)".to_owned();
     assert_eq!(omissions, [Omission { what, count: 1 }]);
-    assert_eq!(
-        exported([named("a", 0, 2, None), named("b", 0, 2, None)]).0,
-        [r#"["a",0.0,0,[0]]"#, r#"["b",0.0,1,[0]]"#]
-    );
+}
+
+/// An estimator that divides by the number of the group's trained tokens would produce NaN.
+#[test]
+fn a_group_in_which_nothing_is_trained_is_left_out() {
+    let (lines, omissions) = exported([named("a", 0, 2, None), named("b", 0, 2, None)]);
+    let what = "trials: of groups in which nothing is trained".to_owned();
+    assert_eq!((lines, omissions.last()), (vec![], Some(&Omission { what, count: 2 })));
+}
+
+/// They come first from the plan, and a format may need a real prompt of the group for them.
+#[test]
+fn trials_that_only_fill_a_group_come_last() {
+    let mut filler = named("filler", 0, 2, None);
+    filler.rows[0].calls.clear();
+    let (lines, _) = exported([filler, named("real", 0, 2, Some(1.0))]);
+    assert_eq!(lines, [r#"["real",1.0,1,[0]]"#, r#"["filler",0.0,0,[0]]"#]);
 }
 
 #[test]
@@ -90,7 +103,8 @@ fn branches_that_train_nothing_are_left_out_all_but_one() {
     assert_eq!(masked(&[]), (vec![r#"["forked",0.0,0,[0,1]]"#.to_owned()], vec![]));
     assert_eq!(masked(&[1]), (vec![r#"["forked",0.0,0,[0]]"#.to_owned()], vec![omission.clone()]));
     assert_eq!(masked(&[0]), (vec![r#"["forked",0.0,0,[1]]"#.to_owned()], vec![omission.clone()]));
-    assert_eq!(masked(&[0, 1]), (vec![r#"["forked",0.0,0,[0]]"#.to_owned()], vec![omission]));
+    let what = "trials: of groups in which nothing is trained".to_owned();
+    assert_eq!(masked(&[0, 1]), (vec![], vec![omission, Omission { what, count: 1 }]));
 }
 
 #[test]

@@ -5,15 +5,17 @@ use crate::export::format::Format;
 
 /// Markdown rows of all formats, with what a line of the file is and what the format has no place for.
 pub(super) fn table() -> String {
-    let mut table = "| `--format` | content | a line is | forks | advantage | cannot represent |\n|---|---|---|---|---|---|\n"
+    let mut table = "| `--format` | content | a line is | forks | advantage | failed | cannot represent |\n|---|---|---|---|---|---|---|\n"
         .to_owned();
     for format in Format::ALL {
         let (line, lacks) = facts(*format);
-        let (forks, advantage) = (format.on_fork().name(), format.advantage().name());
+        let advantage = format.advantage();
+        let (forks, failed) = (format.on_fork(advantage).name(), format.failed().name());
         let row = format!(
-            "| `{}` | {} | {line} | `{forks}` | `{advantage}` | {lacks} |",
+            "| `{}` | {} | {line} | `{forks}` | `{}` | `{failed}` | {lacks} |",
             format.name(),
-            format.about()
+            format.about(),
+            advantage.name(),
         );
         table += &row.replace("|  |", "| |");
         table.push('\n');
@@ -33,7 +35,7 @@ fn facts(format: Format) -> (&'static str, &'static str) {
         Format::Slime | Format::Miles => ("a branch", "the version of each token"),
         Format::Openrlhf => ("a trial", "forks (refused), rewards by name, versions"),
         Format::Areal => {
-            ("a trial", "rewards by name; forks without `--advantage` (refused), and the reward with it")
+            ("a trial", "rewards by name; the reward, or with `--advantage none` forks (refused)")
         }
         Format::NemoRl => (
             "a trial",
