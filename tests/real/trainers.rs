@@ -33,9 +33,21 @@ async fn trainers_take_what_was_captured() {
     let stage = Stage::before(format!("http://{}", upstream.addr())).await;
     let mut tests = python();
     tests
-        // The terminals are tested in `python_terminals`.
-        .args(["-m", "pytest", "--quiet", "--tb=short", "--ignore=tests/terminals"])
+        // The terminals are tested in `python_terminals`, and the trainers' own loops below.
+        .args(["-m", "pytest", "--quiet", "--tb=short", "--ignore=tests/terminals", "--ignore=tests/steps"])
         .env("ROLLTAP_TEST_ADMIN", stage.admin(""))
+        .env("ROLLTAP_TEST_PROGRAM", env!("CARGO_BIN_EXE_rolltap"));
+    succeeds(tests).await;
+}
+
+/// The trainers' own programs and loops make steps of their optimizers on the CPU. The tests start their own proxy, in
+/// front of a server of the model that is trained.
+#[tokio::test]
+#[ignore = "needs the trainers' packages: run ./scripts/test"]
+async fn trainers_make_steps_from_what_was_captured() {
+    let mut tests = python();
+    tests
+        .args(["-m", "pytest", "--quiet", "--tb=short", "tests/steps"])
         .env("ROLLTAP_TEST_PROGRAM", env!("CARGO_BIN_EXE_rolltap"));
     succeeds(tests).await;
 }
