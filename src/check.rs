@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
     ///
     /// The output has the mean and the largest difference and two estimates of the KL divergence per policy version, in
     /// nats, and a line for each row beyond a bound. The server must serve the model of the rows, with the weights of
-    /// their policy version. It tells the name of its weights only with VLLM_SERVER_DEV_MODE=1.
+    /// their policy version. vLLM names its weights only with VLLM_SERVER_DEV_MODE=1.
     #[arg(long, value_name = "URL", help_heading = RECOMPUTATION)]
     recompute: Option<Address>,
     /// Send this API key to the server (vLLM's --api-key).
@@ -52,18 +52,19 @@ pub(crate) struct Arguments {
     recompute_any_version: bool,
     /// Name rows with a token whose logprobs differ by more than this, in nats.
     ///
-    /// With weights in bfloat16, differences of some tenths occur for the same weights: prompts and answers are computed
-    /// by different kernels. With float32, they are below 0.001.
-    #[arg(long, value_name = "NATS", default_value_t = 1.0, value_parser = bound, help_heading = RECOMPUTATION)]
+    /// In bfloat16, differences of some tenths may occur for equal weights. In float32, they are far below 0.001.
+    #[arg(long, value_name = "NATS", default_value_t = 1.0, value_parser = bound, requires = "recompute",
+          help_heading = RECOMPUTATION)]
     recompute_bound: f64,
     /// Name rows whose logprobs differ by more than this on average, in nats.
-    #[arg(long, value_name = "NATS", default_value_t = 0.1, value_parser = bound, help_heading = RECOMPUTATION)]
+    #[arg(long, value_name = "NATS", default_value_t = 0.1, value_parser = bound, requires = "recompute",
+          help_heading = RECOMPUTATION)]
     recompute_mean_bound: f64,
     /// Recompute only this many rows, spread evenly over the input. [default: all]
     #[arg(long, value_name = "NUMBER", requires = "recompute", help_heading = RECOMPUTATION)]
     recompute_rows: Option<NonZeroU64>,
     /// Send this many requests at the same time.
-    #[arg(long, value_name = "NUMBER", default_value = "8", help_heading = RECOMPUTATION)]
+    #[arg(long, value_name = "NUMBER", default_value = "8", requires = "recompute", help_heading = RECOMPUTATION)]
     recompute_concurrency: NonZeroUsize,
 }
 

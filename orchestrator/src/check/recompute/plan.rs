@@ -249,7 +249,7 @@ impl Plan {
     }
 
     /// Returns the largest number of tokens that a prompt for the row may have. vLLM requires space for one sampled
-    /// token. `None` if the server does not say.
+    /// token. `None` if the server does not report its context length.
     pub(super) fn longest_prompt(&self, row: &Comparable) -> Option<usize> {
         let find = |name: &str| self.server.models.iter().find(|model| model.id == name);
         let model = find(self.model_of(row))?;

@@ -6,8 +6,8 @@ use rolltap_rollout::row::RolloutRow;
 
 use crate::source::{Source, SourceError, rows};
 
-/// Passes each row to `take` until it returns false. Skips what cannot be read: the check of invariants reports it. Of a
-/// job, the Parquet file is read if it exists. Of a capture store, the rows of sealed trials.
+/// Passes each row to `take` until it returns false. Skips unreadable rows, which the check of invariants reports. A job
+/// is read from its Parquet file if that exists. A capture store gives the rows of its sealed trials.
 ///
 /// # Errors
 /// The source cannot be opened.

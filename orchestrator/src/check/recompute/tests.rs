@@ -1,102 +1,18 @@
 //! Recomputations by a fake server. Those by a real vLLM are in `tests/real`.
 
+mod fake;
+
 use std::fs::File;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::extract::State;
-use axum::http::StatusCode;
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use rolltap_rollout::check::recomputation::{Policy, Reason};
 use rolltap_rollout::export::formats::jsonl::JsonlWriter;
 use rolltap_rollout::row::RolloutRow;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use self::fake::{Fake, always_busy, busy_at_first, equal, refusing, unequal, without_prompt_logprobs};
 use super::*;
 use crate::check::sound_rows;
-
-/// Answers a request with the number of earlier requests.
-type Answer = fn(&Value, usize) -> (StatusCode, Value);
-
-/// A server with the model `m`.
-struct Fake {
-    answer: Answer,
-    weights: Option<Vec<&'static str>>,
-    asked: Mutex<Vec<Value>>,
-    weights_asked: Mutex<usize>,
-}
-
-impl Fake {
-    fn answering(answer: Answer) -> Self {
-        Self { answer, weights: None, asked: Mutex::default(), weights_asked: Mutex::default() }
-    }
-
-    /// Names the weights, one name per question, and the last name for all further questions.
-    fn with_weights(self, names: &[&'static str]) -> Self {
-        Self { weights: Some(names.to_vec()), ..self }
-    }
-
-    async fn start(self) -> (Arc<Self>, Address) {
-        let fake = Arc::new(self);
-        let models = json!({"data": [{"id": "m", "max_model_len": 8}, {"id": "other"}]});
-        let routes = Router::new()
-            .route("/v1/models", get(move || async move { Json(models) }))
-            .route("/weight_info", get(weight_info))
-            .route("/v1/completions", post(completions))
-            .with_state(Arc::clone(&fake));
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = format!("http://{}/v1", listener.local_addr().unwrap()).parse().unwrap();
-        tokio::spawn(async move { axum::serve(listener, routes).await });
-        (fake, address)
-    }
-}
-
-async fn weight_info(State(fake): State<Arc<Fake>>) -> Result<Json<Value>, StatusCode> {
-    let names = fake.weights.as_ref().ok_or(StatusCode::NOT_FOUND)?;
-    let mut asked = fake.weights_asked.lock().unwrap();
-    *asked += 1;
-    let name = names.get(*asked - 1).or(names.last()).unwrap();
-    Ok(Json(json!({"weight_version": name})))
-}
-
-async fn completions(State(fake): State<Arc<Fake>>, Json(asked): Json<Value>) -> (StatusCode, Json<Value>) {
-    let mut earlier = fake.asked.lock().unwrap();
-    let (status, answer) = (fake.answer)(&asked, earlier.len());
-    earlier.push(asked);
-    (status, Json(answer))
-}
-
-/// Answers as vLLM, with the captured logprobs of [`sound_rows`].
-fn equal(asked: &Value, _: usize) -> (StatusCode, Value) {
-    let entry =
-        |id: &Value| json!({id.to_string(): {"logprob": if id == 4 { -0.5 } else { -0.25 }, "rank": 1}});
-    let mut entries: Vec<_> = asked["prompt"].as_array().unwrap().iter().map(entry).collect();
-    entries[0] = Value::Null;
-    (StatusCode::OK, json!({"choices": [{"text": "", "prompt_logprobs": entries}]}))
-}
-
-fn unequal(asked: &Value, earlier: usize) -> (StatusCode, Value) {
-    let (status, mut answer) = equal(asked, earlier);
-    answer["choices"][0]["prompt_logprobs"][3]["4"]["logprob"] = json!(-1.5);
-    (status, answer)
-}
-
-fn busy_at_first(asked: &Value, earlier: usize) -> (StatusCode, Value) {
-    if earlier < 2 { (StatusCode::SERVICE_UNAVAILABLE, json!({})) } else { equal(asked, earlier) }
-}
-
-fn always_busy(_: &Value, _: usize) -> (StatusCode, Value) {
-    (StatusCode::INTERNAL_SERVER_ERROR, json!({"error": {"message": "the engine\nis dead"}}))
-}
-
-fn refusing(_: &Value, _: usize) -> (StatusCode, Value) {
-    (StatusCode::BAD_REQUEST, json!({"error": {"message": "Token id 5 is out of vocabulary"}}))
-}
-
-fn without_prompt_logprobs(_: &Value, _: usize) -> (StatusCode, Value) {
-    (StatusCode::OK, json!({"choices": [{"text": "", "prompt_logprobs": null}]}))
-}
 
 fn settings(server: Address) -> RecomputeSettings {
     RecomputeSettings {
@@ -321,6 +237,15 @@ async fn rows_without_a_comparable_token_are_nothing_to_compare() {
     let said = refusal(&rows, settings(address.clone())).await.to_string();
     assert_eq!(said, "no logprob can be recomputed: 2 trained tokens of rows with an unknown logprobs_mode");
     assert!(matches!(refusal(&[], settings(address)).await, Refusal::Nothing(_)));
+}
+
+#[tokio::test]
+async fn the_api_key_is_sent_and_a_server_that_refuses_it_is_named() {
+    let (_, address) = Fake::answering(equal).with_api_key("sk-right").start().await;
+    let with = |key: &str| RecomputeSettings { api_key: Some(key.to_owned()), ..settings(address.clone()) };
+    assert!(recomputed(&sound_rows("one"), with("sk-right")).await.0.unwrap().is_within());
+    let said = chain(&recomputed(&sound_rows("one"), with("sk-wrong")).await.0.unwrap_err());
+    assert!(said.ends_with("/v1/models: answered 401: "), "{said}");
 }
 
 #[tokio::test]

@@ -105,6 +105,8 @@ impl fmt::Display for Beyond {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { trial_id, branch_index, tokens, mean, worst } = self;
         let Difference { index, captured, recomputed } = worst;
+        // The server computes with 32 bits too.
+        let recomputed = *recomputed as f32;
         write!(
             f,
             "trial {}, branch {branch_index}: recomputed: mean difference {mean:.2e} over {tokens} tokens, largest {:.2e} \
