@@ -21,6 +21,7 @@ mod cli {
     mod named_rewards;
     mod plain_logs;
     mod proxy_killed;
+    mod recompute;
     mod resume;
     mod returned;
     mod rollouts;

@@ -2,7 +2,9 @@
 //!
 //! The invariants are in [`rolltap_rollout::check`]. This module supplies the data. The rows of a job's two files are
 //! compared with each other, and with the calls in its capture store or in its agents' records. For a capture store
-//! alone, the rows are those that it would give.
+//! alone, the rows are those that it would give. [`recompute`] compares the logprobs of rows with those of a server.
+
+pub mod recompute;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -6,6 +6,7 @@
 
 mod captured;
 mod invariant;
+pub mod recomputation;
 mod row;
 mod trial;
 
@@ -36,11 +37,20 @@ pub struct Breach {
 impl fmt::Display for Breach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let branch = self.branch_index.map_or_else(String::new, |index| format!(", branch {index}"));
-        let line = format!("trial {}{branch}: {}: {}", self.trial_id, self.invariant, self.detail);
-        line.chars().try_for_each(|c| {
-            if c.is_control() { write!(f, "{}", c.escape_default()) } else { write!(f, "{c}") }
-        })
+        f.write_str(&one_line(&format!(
+            "trial {}{branch}: {}: {}",
+            self.trial_id, self.invariant, self.detail
+        )))
     }
+}
+
+/// Escapes the control characters of a text that contains foreign names.
+fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+    }
+    line
 }
 
 /// The options of a check.

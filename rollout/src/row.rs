@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// The value of [`RolloutRow::schema_version`].
 pub const SCHEMA_VERSION: &str = "rollout/1";
@@ -138,4 +139,26 @@ pub struct CallSpan {
     pub sampling: String,
     /// The request's messages: JSON as text. `None` if they were not recorded.
     pub messages: Option<String>,
+}
+
+impl CallSpan {
+    /// Returns the parameters other than the temperature that shaped the call's distribution, by vLLM's names.
+    pub(crate) fn shaped_by(&self) -> impl Iterator<Item = &'static str> {
+        let asked: Map<String, Value> = serde_json::from_str(&self.sampling).unwrap_or_default();
+        // `off` is the value that disables the parameter in vLLM.
+        let is_other = |name: &str, off: f64| {
+            let value = asked.get(name).and_then(Value::as_f64);
+            value.is_some_and(|value| value != off)
+        };
+        [
+            ("top_p", self.top_p.is_some_and(|top_p| top_p < 1.0)),
+            ("top_k", self.top_k.is_some_and(|top_k| top_k > 0)),
+            ("min_p", is_other("min_p", 0.0)),
+            ("presence_penalty", is_other("presence_penalty", 0.0)),
+            ("frequency_penalty", is_other("frequency_penalty", 0.0)),
+            ("repetition_penalty", is_other("repetition_penalty", 1.0)),
+        ]
+        .into_iter()
+        .filter_map(|(name, shaped)| shaped.then_some(name))
+    }
 }

@@ -37,6 +37,7 @@ mod official_client;
 mod policy;
 mod program;
 mod python_terminals;
+mod recompute_check;
 mod recomputed;
 mod recording_upstream;
 mod responses;

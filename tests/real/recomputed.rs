@@ -1,5 +1,6 @@
 //! The logprobs of rollouts are the model's for exactly these tokens. A forward pass outside of vLLM computes the same
-//! ones, but different ones for slightly wrong sequences, masks or logprobs.
+//! ones, but different ones for slightly wrong sequences, masks or logprobs. So does vLLM itself for
+//! `rolltap check --recompute`.
 
 use std::io::Write as _;
 
@@ -12,6 +13,7 @@ use tokio::process::Command;
 use crate::clients::printed;
 use crate::conversation::{Conversation, Echo, Manner, Wire};
 use crate::harness::{Stage, testbed, vllm};
+use crate::recompute_check::vllm_finds_its_own_logprobs;
 
 /// Ten times the largest measured difference (3.1e-5) between two implementations of the same sums in 32 bits.
 const TOLERANCE: f64 = 3e-4;
@@ -62,6 +64,7 @@ async fn a_forward_pass_over_each_branch_finds_the_captured_logprobs() {
         let median = seen[control]["median"].as_f64().unwrap();
         assert!(median > 10.0 * TOLERANCE, "most tokens of {control} pass");
     }
+    vllm_finds_its_own_logprobs(&rows, &stage.vllm, TOLERANCE);
 }
 
 /// Holds a conversation and returns its branches.

@@ -7,8 +7,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Map, Value};
-
 use crate::row::{CallSpan, RolloutRow};
 
 /// Counts of rows with trained tokens, by how those were sampled. A row with calls of several kinds counts for each.
@@ -36,7 +34,7 @@ impl Sampled {
         let (mut temperatures, mut others) = (BTreeSet::new(), BTreeSet::new());
         for call in row.calls.iter().filter(|call| is_trained(row, call)) {
             temperatures.extend(call.temperature.map(f64::to_bits));
-            others.extend(others_of(call));
+            others.extend(call.shaped_by());
         }
         if row.loss_mask.contains(&1) {
             *self.models.entry(row.model.clone()).or_default() += 1;
@@ -122,26 +120,6 @@ fn counted(rows: u64) -> String {
 fn is_trained(row: &RolloutRow, call: &CallSpan) -> bool {
     let place = usize::try_from(call.start).ok().zip(usize::try_from(call.end).ok());
     place.and_then(|(start, end)| row.loss_mask.get(start..end)).is_some_and(|mask| mask.contains(&1))
-}
-
-/// Returns the parameters other than the temperature that shaped the call's distribution, by vLLM's names.
-fn others_of(call: &CallSpan) -> impl Iterator<Item = &'static str> {
-    let asked: Map<String, Value> = serde_json::from_str(&call.sampling).unwrap_or_default();
-    // `off` is the value that disables the parameter in vLLM.
-    let is_other = |name: &str, off: f64| {
-        let value = asked.get(name).and_then(Value::as_f64);
-        value.is_some_and(|value| value != off)
-    };
-    [
-        ("top_p", call.top_p.is_some_and(|top_p| top_p < 1.0)),
-        ("top_k", call.top_k.is_some_and(|top_k| top_k > 0)),
-        ("min_p", is_other("min_p", 0.0)),
-        ("presence_penalty", is_other("presence_penalty", 0.0)),
-        ("frequency_penalty", is_other("frequency_penalty", 0.0)),
-        ("repetition_penalty", is_other("repetition_penalty", 1.0)),
-    ]
-    .into_iter()
-    .filter_map(|(name, shaped)| shaped.then_some(name))
 }
 
 #[cfg(test)]
