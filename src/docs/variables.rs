@@ -23,7 +23,7 @@ const fn variable(used: Use, name: &'static str, meaning: &'static str) -> Varia
 }
 
 /// Every variable without an option, in the order of the page.
-pub(super) const VARIABLES: [Variable; 25] = [
+pub(super) const VARIABLES: [Variable; 26] = [
     variable(
         Use::Read,
         "ROLLTAP_LOG",
@@ -100,6 +100,11 @@ pub(super) const VARIABLES: [Variable; 25] = [
         "ROLLTAP_PROGRAM",
         "Program that the Python package starts. The default is the `rolltap` of the Python environment, else that on \
          `PATH`.",
+    ),
+    variable(
+        Use::Python,
+        "ROLLTAP_TASK",
+        "Task of the agent, as JSON, in a runner that the controller of Agent Lightning starts.",
     ),
     variable(Use::Python, "ROLLTAP_ENV_TOKEN", "Token of the environment server, for its clients."),
 ];

@@ -25,7 +25,7 @@ fn settings(dir: &Path) -> ExportSettings {
             advantage: Advantage::None,
             comparison: Comparison::Never,
             open_groups: false,
-            untrained_groups: false,
+            untrained_groups: true,
             superseded: false,
             train_constrained: false,
             reward: None,

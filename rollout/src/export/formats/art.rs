@@ -137,6 +137,14 @@ mod tests {
         assert_eq!(told(&omissions), ["2 trials: their advantage, which the trainer works out itself"]);
     }
 
+    /// A third trial of the group, which is trained: a group in which nothing is trained has no lines.
+    fn third() -> Trial {
+        let mut trial = straight();
+        trial.rows[0].trial_id = "third".to_owned();
+        trial.rows[0].sample_index = 2;
+        trial
+    }
+
     #[test]
     fn a_failed_trial_is_left_out_and_a_judged_one_counts() {
         let mask = |mut trial: Trial| {
@@ -144,8 +152,8 @@ mod tests {
             trial
         };
         let failed = mask(Trial { reward: None, advantage: None, ..forked() });
-        let (lines, omissions) = written(ArtExporter::new, [mask(straight()), failed]).unwrap();
-        assert_eq!(lines.len(), 1);
+        let (lines, omissions) = written(ArtExporter::new, [mask(straight()), failed, third()]).unwrap();
+        assert_eq!(lines.len(), 2);
         assert!(lines[0].starts_with(r#"{"choices":[],"reward":1.0,"initial_policy_version":null,"#));
         assert!(
             told(&omissions).contains(&"1 trials: they have no reward, so that they have no line".to_owned())

@@ -156,6 +156,14 @@ mod tests {
         );
     }
 
+    /// A third trial of the group, which is trained: a group in which nothing is trained has no lines.
+    fn third() -> Trial {
+        let mut trial = straight();
+        trial.rows[0].trial_id = "third".to_owned();
+        trial.rows[0].sample_index = 2;
+        trial
+    }
+
     #[test]
     fn a_failed_trial_is_left_out_and_a_judged_one_counts() {
         let mask = |mut trial: Trial| {
@@ -164,8 +172,9 @@ mod tests {
         };
         let judged = mask(Trial { advantage: None, ..straight() });
         let failed = mask(Trial { reward: None, advantage: None, ..forked() });
-        let (lines, omissions) = written(RollExporter::new, [judged, failed]).unwrap();
-        assert_eq!(lines.len(), 1);
+        let (lines, omissions) =
+            written(RollExporter::new, [judged, failed, Trial { advantage: None, ..third() }]).unwrap();
+        assert_eq!(lines.len(), 2);
         let line: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
         assert_eq!((&line["response_mask"], &line["score"]), (&json!([0, 0, 0, 0, 0, 0]), &json!(1.0)));
         assert!(
@@ -173,10 +182,14 @@ mod tests {
         );
     }
 
+    fn is_trained(trial: &Trial) -> bool {
+        trial.reward.is_some() && trial.rows.iter().any(|row| row.loss_mask.contains(&1))
+    }
+
     proptest! {
         #[test]
         fn what_is_written_reads_back(group in any_group()) {
-            let group: Vec<_> = group.into_iter().filter(|trial| trial.reward.is_some()).map(|trial| Trial { group: None, ..trial }).collect();
+            let group: Vec<_> = group.into_iter().filter(is_trained).map(|trial| Trial { group: None, ..trial }).collect();
             let lines = objects(RollExporter::new, group.clone());
             let rows: Vec<_> =
                 group.iter().flat_map(|trial| compared_rows(trial).into_iter().map(move |row| (trial, row))).collect();

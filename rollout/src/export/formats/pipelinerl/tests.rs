@@ -33,7 +33,12 @@ fn a_trial_that_trains_nothing_keeps_its_place() {
     };
     let judged = mask(Trial { advantage: None, ..straight() });
     let failed = mask(Trial { reward: None, advantage: None, ..forked() });
-    let texts = objects(PipelineRlExporter::new, [judged, failed]);
+    // A group in which nothing is trained has no lines.
+    let mut trained = Trial { advantage: None, ..straight() };
+    trained.rows[0].trial_id = "trained".to_owned();
+    trained.rows[0].sample_index = 2;
+    let mut texts = objects(PipelineRlExporter::new, [judged, failed, trained]);
+    texts.truncate(2);
     let told: Vec<_> = texts
         .iter()
         .map(|text| (&text["metadata"]["step_index"], &text["reward"], &text["metadata"]["reward"]))
