@@ -142,9 +142,9 @@ class OneTrial:
             prepared = client.prepared(self.trial["trial_id"], prepare)
         return {**self.trial, "rows": [*prepared["rows"]], "prepared": prepared}
 
-    def line(self, format: str) -> dict:
+    def line(self, format: str, *arguments: str) -> dict:
         """Exports the trial in this format and returns the only line."""
-        (line,) = read_lines(export(self.program, self.folder, format))
+        (line,) = read_lines(export(self.program, self.folder, format, *arguments))
         return line
 
 

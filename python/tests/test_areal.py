@@ -10,6 +10,7 @@ import asyncio
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import torch
 from conftest import Capture, OneTrial, chat, masked_end, two_turns
 from trainer_code import definition, without_init
@@ -75,20 +76,24 @@ def test_the_workflow_ends_with_what_is_trained_as_the_export_does(admin: str, e
     made = asyncio.run(Workflow(agent, admin).arun_episode(None, {}))
     # AReaL puts the reward on the last token, and ignores the reward if that token is masked.
     assert made["loss_mask"][0, -1] == 1
-    exported = tensors(ends_masked.line("areal"))
+    exported = tensors(ends_masked.line("areal", "--advantage", "none"))
     live = tensors(_line(ends_masked.prepared(Prepare(on_fork="longest"))))
     assert {name: tensor.tolist() for name, tensor in live.items()} == {
         name: tensor.tolist() for name, tensor in exported.items()
     }
 
 
-def test_an_episode_without_anything_to_train_is_rejected(admin: str) -> None:
+@pytest.mark.parametrize("calls", [0, 1])
+def test_a_judged_episode_that_trains_nothing_counts_in_the_baseline(admin: str, calls: int) -> None:
     async def agent(trial, task):
         asked = {"messages": [{"role": "user", "content": "List it."}], "response_format": {"type": "json_object"}}
-        await asyncio.to_thread(chat, trial, **asked)
+        for _ in range(calls):
+            await asyncio.to_thread(chat, trial, **asked)
         return 1.0
 
-    assert asyncio.run(Workflow(agent, admin).arun_episode(None, {})) is None
+    made = asyncio.run(Workflow(agent, admin).arun_episode(None, {}))
+    check_trajectory_format(made)
+    assert made["rewards"].tolist() == [1.0] and made["loss_mask"].sum() == 0
 
 
 def test_weights_whose_name_is_no_number_are_counted(admin: str, unnumbered: int) -> None:

@@ -284,8 +284,9 @@ def test_a_failed_sample_is_masked_with_its_tokens(gym: Gym, client: Client, age
 
 def test_a_sample_without_a_token_has_two_in_its_place(gym: Gym) -> None:
     (sample,) = gym.collect("asks_nothing", {})
-    assert masked(sample) == (True, True)
-    assert sample["failure_reason"] == "nothing_sampled"
+    # It counts with its reward, and trains nothing.
+    assert masked(sample) == (False, True)
+    assert sample["reward"] == 1.0 and sample.get("failure_reason") is None
     assert message_log(sample) == [("user", [0], []), ("assistant", [0], [0.0])]
 
 
@@ -347,7 +348,8 @@ def test_gyms_metrics_leave_masked_samples_out(gym: Gym) -> None:
     async def metrics() -> dict[str, Any]:
         return await (await gym.client.post("forks", "/aggregate_metrics", json=body)).json()
 
-    assert gym.run(metrics())["agent_metrics"]["mean/reward"] == 0.5
+    # The rewards are 0.5 and, of the sample without a token, 1.0.
+    assert gym.run(metrics())["agent_metrics"]["mean/reward"] == 0.75
 
 
 def test_a_live_sample_is_the_exported_one(ends_masked: OneTrial) -> None:

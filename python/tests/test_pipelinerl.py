@@ -40,7 +40,7 @@ def test_the_texts_train_what_was_captured(capture: Capture) -> None:
 
 
 def test_a_failed_trial_moves_no_baseline(capture: Capture) -> None:
-    texts = [training_text(line) for line in capture.lines("pipelinerl")]
+    texts = [training_text(line) for line in capture.lines("pipelinerl", "--advantage", "none")]
     # The third step of the forked trial has no equal in the other trial.
     assert advantages(texts) == [1.0, 1.0, -1.0, -1.0, 0.0, 0.0]
     assert texts[-1].labels == [-100] * len(texts[-1].input_ids)
@@ -97,7 +97,7 @@ def test_a_judged_rollout_without_trained_tokens_keeps_its_place(admin: str) -> 
 
 def test_a_live_text_is_the_exported_one(ends_masked: OneTrial) -> None:
     (live,) = _result(ends_masked.prepared(), {}, 0.0).training_texts
-    exported = training_text(ends_masked.line("pipelinerl"))
+    exported = training_text(ends_masked.line("pipelinerl", "--advantage", "none"))
     # PipelineRL itself sets the group and the metadata of a live text.
     own = {"group_id", "metadata"}
     assert live.model_dump(exclude=own) == exported.model_dump(exclude=own)

@@ -21,21 +21,20 @@ from rolltap.trainers.skyrl import Generator, generator_output
 
 def test_lines_are_generator_output(capture: Capture) -> None:
     made = generator_output(capture.lines("skyrl"))
-    validate_generator_output(3, made, step_wise=True)
-    rows = capture.rows
-    assert len(made["response_ids"]) == len(rows) == 4
+    validate_generator_output(2, made, step_wise=True)
+    # The failed trial is left out of its group.
+    rows = capture.trained
+    assert len(made["response_ids"]) == len(rows) == 3
     for step, row in enumerate(rows):
         start = row["prompt_len"]
         assert made["prompt_token_ids"][step] + made["response_ids"][step] == row["token_ids"]
         assert len(made["prompt_token_ids"][step]) == start
-        trained = row["loss_mask"][start:] if row["reward_valid"] else [0] * (len(row["token_ids"]) - start)
-        assert made["loss_masks"][step] == trained
+        assert made["loss_masks"][step] == row["loss_mask"][start:]
         captured = np.asarray(row["logprobs"][start:], np.float32)
         assert np.array_equal(np.asarray(made["rollout_logprobs"][step], np.float32), captured)
         assert made["trajectory_ids"][step] == TrajectoryID(capture.group_id, row["sample_index"])
-    assert made["is_last_step"] == [True, False, True, True]
-    # The failed trial has the mean reward of the others, so that it does not change their baseline.
-    assert made["rewards"] == [1.0, 0.0, 0.0, 0.5]
+    assert made["is_last_step"] == [True, False, True]
+    assert made["rewards"] == [1.0, 0.0, 0.0]
 
 
 def advantages(made: GeneratorOutput) -> list[set[float]]:
@@ -62,11 +61,11 @@ def advantages(made: GeneratorOutput) -> list[set[float]]:
 
 def test_skyrl_compares_trials_not_branches(capture: Capture) -> None:
     made = generator_output(capture.lines("skyrl"))
-    # The three trials have 1, 0 and, for the failed trial, the mean. Four branches would have other statistics.
-    assert advantages(made) == [{1.0}, {-1.0}, {-1.0}, set()]
+    # The two trials have 1 and 0. Three branches would have other statistics.
+    assert advantages(made) == [{0.7071}, {-0.7071}, {-0.7071}]
     without = generator_output(capture.lines("skyrl"))
-    without["is_last_step"] = [True] * 4
-    assert advantages(without)[:3] != [{1.0}, {-1.0}, {-1.0}], "what is shown is that of is_last_step"
+    without["is_last_step"] = [True] * 3
+    assert advantages(without) != [{0.7071}, {-0.7071}, {-0.7071}], "what is shown is that of is_last_step"
 
 
 def by_turns(rows) -> dict:
@@ -126,10 +125,11 @@ def test_the_generator_runs_agents(admin: str, client: Client) -> None:
     # The agent's calls get SkyRL's temperature, but not `max_tokens`, which is a limit for an engine.
     assert {call["temperature"] for call in calls} == {0.5} and max(call["end"] - call["start"] for call in calls) > 1
     validate_generator_output(4, made, step_wise=True)
-    assert [name.to_string() for name in made["trajectory_ids"]] == ["a_0", "a_1", "a_1", "b_0", "b_1", "b_1"]
-    assert made["rewards"] == [0.0, 1.0, 1.0, 3.0, 3.0, 3.0]
-    assert [any(mask) for mask in made["loss_masks"]] == [True, True, True, False, True, True]
-    assert made["is_last_step"] == [True, False, True, True, False, True]
+    # One of two trajectories of b failed. SkyRL would train the other on its raw reward, so that b only keeps its place.
+    assert [name.to_string() for name in made["trajectory_ids"]] == ["a_0", "a_1", "a_1", "b_0"]
+    assert made["rewards"][:3] == [0.0, 1.0, 1.0]
+    assert [any(mask) for mask in made["loss_masks"]] == [True, True, True, False]
+    assert made["is_last_step"] == [True, False, True, True]
 
 
 def test_a_trial_that_sampled_nothing_does_not_end_the_batch(admin: str) -> None:
@@ -142,9 +142,11 @@ def test_a_trial_that_sampled_nothing_does_not_end_the_batch(admin: str) -> None
 
     made = generate(admin, agent, ["a", "a", "a", "a"])
     validate_generator_output(4, made, step_wise=True)
-    assert [any(mask) for mask in made["loss_masks"]] == [False, False, True, True]
-    assert made["rewards"] == [1.0] * 4, "those that sampled nothing move nobody's baseline"
-    assert made["stop_reasons"][:2] == ["nothing_sampled", "ConnectionError"]
+    # The first sampled nothing and counts with its reward of 0. The second failed and is left out.
+    assert [name.repetition_id for name in made["trajectory_ids"]] == [0, 2, 3]
+    assert [any(mask) for mask in made["loss_masks"]] == [False, True, True]
+    assert made["rewards"] == [0.0, 1.0, 1.0]
+    assert made["stop_reasons"][0] == "nothing_sampled"
 
 
 def test_a_refused_trial_lets_the_others_end(admin: str, client: Client) -> None:

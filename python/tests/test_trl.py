@@ -42,7 +42,8 @@ def test_a_line_is_a_sample(capture: Capture) -> None:
         equals(row, made)
         assert (made.model_version, made.group_id, made.metrics["reward"]) == (7, 0, row["reward"])
     # The failed trial is left out of the comparison. Both branches of the second trial have its advantage.
-    one = 0.5 / (0.5**0.5 + 1e-6)
+    # TRL divides by the population standard deviation, which is 0.5.
+    one = 0.5 / (0.5 + 1e-8)
     assert [made.advantage for made in samples] == pytest.approx([one, -one, -one])
 
 
@@ -122,8 +123,7 @@ def test_the_worker_gives_what_the_export_gives(capture: Capture, client: Client
     for one, other in zip(live, exported):
         for name in ("input_ids", "completion_mask", "old_log_probs"):
             assert getattr(one, name).tobytes() == getattr(other, name).tobytes()
-        # TRL's own worker divides by the population standard deviation, the export by the sample standard deviation.
-        assert (one.advantage, one.model_version) == (pytest.approx(other.advantage * 2**0.5, 1e-5), other.model_version)
+        assert (one.advantage, one.model_version) == (pytest.approx(other.advantage, 1e-9), other.model_version)
 
 
 def test_a_sample_ends_with_what_is_trained_as_the_export_does(ends_masked: OneTrial) -> None:

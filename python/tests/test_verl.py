@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -72,7 +72,9 @@ def test_verls_own_advantage_counts_a_forked_trial_once(capture: Capture, comput
     assert place == len(keyed) > len(lines)
 
 
-def loop(admin: str, agent, several: bool) -> AgentLoop:
+def loop(
+    admin: str, agent, several: bool, prompt_length: int = 4096, response_length: int = 4096, **options
+) -> AgentLoop:
     """Returns an agent loop without the set-up of its base class, which needs a model. `run` does not use it."""
     module = ModuleType("rolltap_test_agent")
     module.agent = agent
@@ -80,10 +82,12 @@ def loop(admin: str, agent, several: bool) -> AgentLoop:
     started = AgentLoopBase.__init__
     AgentLoopBase.__init__ = lambda self, *args, **kwargs: None
     try:
-        return AgentLoop(agent="rolltap_test_agent:agent", url=admin, several=several)
+        made = AgentLoop(agent="rolltap_test_agent:agent", url=admin, several=several, **options)
     finally:
         AgentLoopBase.__init__ = started
         del sys.modules["rolltap_test_agent"]
+    made.rollout_config = SimpleNamespace(prompt_length=prompt_length, response_length=response_length)
+    return made
 
 
 async def forks(trial, task):
@@ -111,9 +115,45 @@ def test_a_sample_without_a_reward_fails(admin: str) -> None:
         asyncio.run(loop(admin, fails, several=True).run({}, uid="u"))
 
 
+def test_a_judged_sample_without_a_token_counts_and_trains_nothing(admin: str) -> None:
+    async def silent(trial, task):
+        return 0.25
+
+    (made,) = asyncio.run(loop(admin, silent, several=True).run({}, uid="u", global_steps=3))
+    assert (made.reward_score, made.response_mask) == (0.25, [0])
+    assert (made.extra_fields["min_global_steps"], made.extra_fields["max_global_steps"]) == (3, 3)
+    assert made.as_dict()["rm_scores"].sum().item() == 0.25
+
+
+def test_the_agent_loop_keeps_to_verls_lengths(admin: str) -> None:
+    whole = asyncio.run(loop(admin, forks, several=True).run({}, raw_prompt="Leave it.", uid="u"))
+    longest = max(len(output.response_ids) for output in whole)
+    prompt = len(whole[0].prompt_ids)
+    made = asyncio.run(loop(admin, forks, True, prompt, 5).run({}, raw_prompt="Leave it.", uid="u"))
+    # Five tokens are within the first answer, which only the first branch trains.
+    (cut,) = made
+    assert len(cut.response_ids) == 5 and cut.response_mask == [1] * 5 and longest > 5
+    assert cut.extra_fields["rolltap_cut_tokens"] > 0 and cut.extra_fields["rolltap_left_out_branches"] == 1
+    none = asyncio.run(loop(admin, forks, True, prompt - 1).run({}, raw_prompt="Leave it.", uid="u"))
+    assert [sum(output.response_mask) for output in none] == [0], "no shorter prompt has the captured logprobs"
+    assert none[0].extra_fields["rolltap_left_out_branches"] == 2 and none[0].reward_score == 0.5
+
+
+def test_every_sample_has_the_same_names_of_rewards(admin: str, capture: Capture) -> None:
+    names = ["reward", "style", "speed"]
+    made = asyncio.run(loop(admin, forks, True, reward_names=names).run({}, raw_prompt="Leave it.", uid="u"))
+    assert made[-1].extra_fields["reward_extra_info"] == {"reward": 0.5, "style": 1.0, "speed": None}
+    # verl indexes every sample by the names of the first one. The failed trial has no reward of its own.
+    lines = capture.lines("verl", "--failed", "mask")
+    infos = [output["extra_fields"]["reward_extra_info"] for line in lines for output in line["outputs"]]
+    assert {tuple(info) for info in infos} == {("reward", "style")} and infos[-1] == {"reward": None, "style": None}
+
+
 def test_a_live_output_is_the_exported_one(ends_masked: OneTrial) -> None:
     (live,), (exported,) = outputs(_line(ends_masked.prepared())), outputs(ends_masked.line("verl"))
     assert live.response_mask[-1] == 1
+    cut = {name: live.extra_fields.pop(f"rolltap_{name}") for name in ("cut_tokens", "left_out_branches")}
+    assert cut == {"cut_tokens": 0, "left_out_branches": 0}
     assert live.model_dump() == exported.model_dump()
 
 

@@ -93,10 +93,10 @@ def _line(
     fitting = [made for row in trained if (made := _fitted(row, lengths)) is not None]
     rewards = dict(trial["rewards"]) if names is None else {name: trial["rewards"].get(name) for name in names}
     shared = {"reward_extra_info": rewards, "rolltap_left_out_branches": len(trained) - len(fitting)}
-    made = [_output(part, reward, {**shared, **extra}, turns) for part, extra, turns in fitting]
+    lines = [_output(part, reward, {**shared, **extra}, turns) for part, extra, turns in fitting]
     # verl requires an output of each sample. Two untrained tokens have a reward and no gradient.
     nothing = {"min_global_steps": step, "max_global_steps": step, "rolltap_cut_tokens": 0}
-    return {"outputs": made or [_output(stand_in(), reward, {**shared, **nothing}, 0)]}
+    return {"outputs": lines or [_output(stand_in(), reward, {**shared, **nothing}, 0)]}
 
 
 def _fitted(row: PreparedRow, lengths: tuple[int, int] | None) -> tuple[Response, dict[str, Any], int] | None:
