@@ -153,6 +153,7 @@ def test_skyrl(job: Job) -> None:
 
 def by_trl(rewards: list[float]) -> list[float]:
     """Returns the advantages that TRL's own asynchronous worker gives these rewards."""
+    from accelerate import PartialState
     from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop
 
     count = len(rewards)
@@ -176,6 +177,7 @@ def by_trl(rewards: list[float]) -> list[float]:
         _env_reward_types=[],
         _provides_rollout_reward=False,
     )
+    PartialState(cpu=True)  # TRL's logger requires it.
     samples = asyncio.run(_AsyncRolloutLoop._score_group(worker, group))
     return [sample.advantage for sample in samples]
 
@@ -318,3 +320,112 @@ def test_each_group_is_what_its_name_says(job: Job) -> None:
     for group, trials in GROUPS.items():
         assert sampled[group] == {at for at, trial in enumerate(trials) if trial.samples}
     assert trained("judged without tokens") == [0, 1, 2] and trained("failed without tokens") == [0, 1]
+
+
+def test_areal(job: Job) -> None:
+    from test_areal_rules import advantages, normalization
+
+    from rolltap.trainers.areal import tensors
+
+    def by_areal(line: dict) -> float | None:
+        # A file is trained without `reward_norm`, and here without a reference model.
+        values = advantages(tensors(line), kl_ctl=0.0)
+        # AReaL shifts the mask to the position that predicts the token.
+        mask = torch.roll(torch.tensor(line["loss_mask"]), -1, dims=1)
+        return of_tokens(values[0], mask[0])
+
+    def rule(rewards: list[float]) -> list[float]:
+        return normalization(len(rewards))(torch.tensor(rewards)).tolist()
+
+    made = known(((line["group_id"], line["sample_index"]), by_areal(line)) for line in job.lines("areal"))
+    # AReaL's constant beside the deviation is 1e-5, and that of the export 1e-6. A lone survivor has the advantage 0.
+    assert made == pytest.approx(expected(rule) | {("lone survivor", 0): 0.0}, abs=1e-4)
+
+
+def test_agent_lightning(job: Job, verl) -> None:
+    from agentlightning.verl.rollout_level_advantage import compute_rollout_level_advantage
+    from test_agent_lightning import adapter
+    from verl.trainer.ppo.core_algos import AdvantageEstimator
+
+    from rolltap.trainers.agent_lightning import completed_rollout
+
+    lines = job.lines("agent-lightning")
+    rollouts = [completed_rollout(line) for line in lines]
+    batch, _ = adapter("trajectory").get_train_data_batch(rollouts)
+    batch.batch["token_level_rewards"] = batch.batch["token_level_scores"].float()
+    options = {"adv_estimator": AdvantageEstimator.GRPO, "gamma": 1.0, "lam": 1.0, "num_repeat": 4}
+    made, _ = compute_rollout_level_advantage(batch, **options)
+    # A rollout without a triplet has no row.
+    rows = zip([line for line in lines if line["triplets"]], made.batch["advantages"], made.batch["response_mask"], strict=True)
+    advantages = known(
+        ((line["data_id"], line["metadata"]["sample_index"]), of_tokens(row, mask)) for line, row, mask in rows
+    )
+
+    def rule(rewards: list[float]) -> list[float]:
+        found = by_verl(verl, [("g", at, tensors(reward, [1])) for at, reward in enumerate(rewards)], "grpo")
+        return [found["g", at] for at in range(len(rewards))]
+
+    right = expected(rule)
+    # Agent Lightning has no place for a reward without a triplet, so this group lacks one reward in its baseline.
+    silent = "judged without tokens"
+    right |= {(silent, at): advantage for at, advantage in enumerate(rule([1.0, 1.0, 0.0]))}
+    assert advantages == pytest.approx(right, abs=1e-2), "Agent Lightning stores rewards as bfloat16"
+
+
+def test_art(job: Job) -> None:
+    sys.modules.setdefault("polars", ModuleType("polars"))
+    from test_art import tokenized
+
+    adapter = importlib.import_module("rolltap.trainers.art")
+    lines = job.lines("art")
+
+    def rule(rewards: list[float]) -> list[float]:
+        sampled = next(line for line in lines if line["choices"])
+        metadata = [{**sampled["metadata"], "group_id": "g", "sample_index": at} for at in range(len(rewards))]
+        copies = [{**sampled, "reward": reward, "metadata": one} for reward, one in zip(rewards, metadata)]
+        found = {one.trajectory.metadata["sample_index"]: one.advantage for one in tokenized(adapter.trajectory_groups(copies))}
+        # ART drops the trajectories of a group without variance.
+        return [found.get(at, 0.0) for at in range(len(rewards))]
+
+    made = {
+        (one.trajectory.metadata["group_id"], one.trajectory.metadata["sample_index"]): one.advantage
+        for one in tokenized(adapter.trajectory_groups(lines))
+    }
+    right = {key: advantage for key, advantage in expected(rule).items() if key[0] != "no variance"}
+    assert made == pytest.approx(right, abs=1e-5)
+
+
+@pytest.mark.parametrize("family", ["slime", "miles"])
+def test_the_reward_function_of_slime_and_miles(job: Job, family: str) -> None:
+    trainer = importlib.import_module(f"rolltap.trainers.{family}")
+    samples = [trainer.sample(line) for line in job.lines(family)]
+    args = SimpleNamespace(
+        advantage_estimator="grpo", rewards_normalization=True, grpo_std_normalization=True, reward_key=None
+    )
+    _, compared = trainer.post_process_rewards(args, samples)
+    made = known(
+        ((one.metadata["group_id"], one.metadata["sample_index"]), advantage if any(one.loss_mask) else None)
+        for one, advantage in zip(samples, compared, strict=True)
+    )
+
+    def rule(rewards: list[float]) -> list[float]:
+        deviation = np.std(rewards, ddof=1)
+        return [(reward - fmean(rewards)) / (deviation + 1e-6) for reward in rewards]
+
+    assert made == pytest.approx(expected(rule), abs=1e-5)
+
+
+def test_slimes_own_rule(job: Job) -> None:
+    lines = job.lines("slime")
+    rewards = np.array([line["reward"] for line in lines]).reshape(-1, 4)
+    # slime compares each `n_samples_per_prompt` consecutive samples; checkouts/test_slime_rules.py runs its own code.
+    compared = (rewards - rewards.mean(1, keepdims=True)) / (rewards.std(1, ddof=1, keepdims=True) + 1e-6)
+    made = known(
+        ((line["metadata"]["group_id"], line["metadata"]["sample_index"]), float(advantage) if any(line["loss_mask"]) else None)
+        for line, advantage in zip(lines, compared.flatten(), strict=True)
+    )
+
+    def rule(rewards: list[float]) -> list[float]:
+        return [(reward - fmean(rewards)) / (np.std(rewards, ddof=1) + 1e-6) for reward in rewards]
+
+    assert made == pytest.approx(expected(rule), abs=1e-5)
