@@ -17,6 +17,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from job import job  # noqa: F401 (a fixture)
 from trainer_code import checkout, find_trainers
 
 from rolltap import AsyncClient, Client, OpenedTrial, Prepare, Row, Trial, read_lines, run_trial

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from job import Job, expected
 from groups import SAMPLE, cases
 from conftest import Capture
 from miles.ray.rollout.train_data_conversion import _post_process_rewards, convert_samples_to_train_data
@@ -54,3 +55,15 @@ def test_the_training_data_are_ours(capture: Capture) -> None:
     assert data["rollout_ids"] == [0, 1, 1, 2] and data["rewards"][1] == data["rewards"][2]
     sums = [sum(mask) for mask in masks]
     assert data["rollout_mask_sums"] == [sums[0], sums[1] + sums[2], sums[1] + sums[2], 0]
+
+
+def test_the_advantages_of_a_job_are_those_of_its_sound_trials(job: Job) -> None:
+    exported = [sample(line) for line in job.lines("miles")]
+    made = _post_process_rewards(ARGS, exported, None)[1]
+    of_trained = {
+        (one.metadata["group_id"], one.metadata["sample_index"]): advantage
+        for one, advantage in zip(exported, made, strict=True)
+        if any(one.loss_mask)
+    }
+    rule = lambda rewards: _post_process_rewards(ARGS, samples(rewards), None)[1]
+    assert of_trained == pytest.approx(expected(rule), abs=1e-5)

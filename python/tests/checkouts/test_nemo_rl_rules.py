@@ -11,6 +11,7 @@ from typing import cast
 import numpy as np
 import pytest
 import torch
+from job import Job, expected
 from groups import OTHERS, cases
 from conftest import Capture, longest
 from trainer_code import checkout, definition
@@ -53,3 +54,17 @@ def test_it_trains_the_captured_tokens(capture: Capture) -> None:
         assert torch.cat([message["token_loss_mask"] for message in one["message_log"]]).tolist() == mask
         logprobs = torch.cat([message["generation_logprobs"] for message in one["message_log"]]).numpy()
         assert np.array_equal(logprobs, np.asarray(row["logprobs"], np.float32) * np.asarray(mask, np.float32))
+
+
+def test_the_advantages_of_a_job_are_those_of_its_sound_trials(job: Job) -> None:
+    lines = job.lines("nemo-rl")
+    # NeMo-RL finds the groups by the prompts.
+    prompts = [tuple(line["message_log"][0]["token_ids"]) for line in lines]
+    numbers = [sorted(set(prompts)).index(prompt) for prompt in prompts]
+    made = advantages(numbers, [line["full_result"]["reward"] for line in lines])
+    of_trained = {
+        (line["group_id"], line["sample_index"]): advantage
+        for line, advantage in zip(lines, made, strict=True)
+        if line["loss_multiplier"] == 1.0
+    }
+    assert of_trained == pytest.approx(expected(lambda rewards: advantages([7] * len(rewards), rewards)), abs=1e-5)

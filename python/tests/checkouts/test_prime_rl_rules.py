@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import verifiers.v1 as vf
+from job import GROUPS, UNTRAINED, Job, expected
 from groups import MEAN, cases
 from conftest import Capture, of_trained
 from prime_rl.orchestrator.algo.grpo import GRPOAlgorithm
@@ -78,3 +79,23 @@ def test_the_file_is_what_it_packs_itself(capture: Capture) -> None:
     trained = {name: sorted(zip(one.input_ids, one.loss_mask)) for name, one in (("ours", ours), ("theirs", packed))}
     assert trained["ours"] == trained["theirs"] and sorted(ours.seq_lens) == sorted(packed.seq_lens)
     assert sum(packed.loss_mask) == sum(sum(row["loss_mask"]) for row in capture.trained)
+
+
+def test_the_advantages_of_a_job_are_those_of_its_sound_trials(job: Job) -> None:
+    made = {}
+    lines = job.lines("verifiers")
+    for group in GROUPS.keys() - UNTRAINED:
+        of_group = [line for line in lines if line["info"]["rolltap"]["group_id"] == group]
+        traces = [(line, trace(line)) for line in of_group]
+        # prime-rl leaves failed traces out.
+        sound = [(line["info"]["rolltap"]["sample_index"], one) for line, one in traces if not one.has_error]
+        advantages = scored([one for _, one in sound])
+        made |= {(group, index): advantage for (index, _), advantage in zip(sound, advantages, strict=True)}
+    rule = lambda rewards: scored([rewarded(reward) for reward in rewards])
+    right = expected(rule)
+    # A trace without a sampled node is none, so this group lacks one reward in its baseline. A file of samples has it.
+    right |= {("judged without tokens", at): advantage for at, advantage in enumerate(rule([1.0, 1.0, 0.0]))}
+    assert made == pytest.approx(right, abs=1e-5)
+    exported = [batch for batch in micro_batches(job.export("prime-rl", "--assumed-temperature", "1"))]
+    found = sorted({round(advantage, 5) for batch in exported for advantage, on in zip(batch.advantages, batch.loss_mask) if on})
+    assert found == sorted({round(advantage, 5) for advantage in [*expected(rule).values(), 0.0]})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from job import Job, expected
 from groups import POPULATION, cases
 from conftest import Capture
 from rllm.trainer.algorithms.advantage import collect_reward_and_advantage_from_trajectory_groups
@@ -41,3 +42,21 @@ def test_the_advantages_of_the_export_are_used(capture: Capture) -> None:
     first, forked = advantages(capture, "--advantage", "grpo", config=config)
     assert first == pytest.approx([0.5**0.5] * len(first), abs=1e-3)
     assert forked == pytest.approx([-(0.5**0.5)] * len(forked), abs=1e-3)
+
+
+@pytest.mark.parametrize("precomputed", [True, False])
+def test_the_advantages_of_a_job_are_those_of_its_sound_trials(job: Job, precomputed: bool) -> None:
+    lines = job.lines("rllm")
+    groups, _ = transform_episodes_to_trajectory_groups([episode(line) for line in lines], TransformConfig())
+    config = AlgorithmConfig(use_precomputed_advantage=precomputed)
+    collect_reward_and_advantage_from_trajectory_groups(groups, config)
+    names = {line["info"]["trial_id"]: (line["info"]["group_id"], line["info"]["sample_index"]) for line in lines}
+    made = {
+        names[one.uid]: float(np.unique(one.steps[0].advantage).item()) for group in groups for one in group.trajectories
+    }
+    right = expected(lambda rewards: calculate_grpo_advantages_per_group(np.array(rewards))[0])
+    if not precomputed:
+        # rLLM itself has no place for a reward without a step, so this group lacks one reward in its baseline.
+        alone = calculate_grpo_advantages_per_group(np.array([1.0, 1.0, 0.0]))[0]
+        right |= {("judged without tokens", at): advantage for at, advantage in enumerate(alone)}
+    assert made == pytest.approx(right, abs=1e-5)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from job import Job, expected
 from groups import SAMPLE, cases
 from conftest import Capture
 from slime.observability.rollout_data_utils import load_debug_rollout_data
@@ -77,3 +78,15 @@ def test_the_training_data_are_ours(capture: Capture, tmp_path) -> None:
     # The loss divides by the trained tokens of the whole trial.
     sums = [sum(mask) for mask in masks]
     assert data["rollout_mask_sums"] == [sums[0], sums[1] + sums[2], sums[1] + sums[2], 0]
+
+
+@pytest.mark.parametrize("function", [None, post_process_rewards], ids=["its own rule", "our function"])
+def test_the_advantages_of_a_job_are_those_of_its_sound_trials(job: Job, function) -> None:
+    samples = [sample(line) for line in job.lines("slime")]
+    made = manager(4, len(samples) // 4, function)._post_process_rewards(samples)[1]
+    of_trained = {
+        (one.metadata["group_id"], one.metadata["sample_index"]): advantage
+        for one, advantage in zip(samples, made, strict=True)
+        if any(one.loss_mask)
+    }
+    assert of_trained == pytest.approx(expected(lambda rewards: compared(rewards, len(rewards))), abs=1e-5)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import chat, limit
 
 from rolltap import Client, Proxy, read_lines
 
@@ -54,11 +53,15 @@ class Job:
 
     def lines(self, format: str, *arguments: str) -> list[dict]:
         """Exports the job in this format and returns the lines."""
+        return list(read_lines(self.export(format, *arguments)))
+
+    def export(self, format: str, *arguments: str) -> Path:
+        """Exports the job in this format and returns the path."""
         path = self.data.parent / f"{format}.{uuid.uuid4().hex[:8]}"
         command = [self.program, "export", str(self.data), "--quiet", "--format", format, "-o", str(path), *arguments]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        return list(read_lines(path))
+        return path
 
 
 def clean(group: str) -> list[float]:
@@ -85,6 +88,9 @@ def expected(rule) -> dict[tuple[str, int], float]:
 
 @pytest.fixture(scope="session")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """Runs the job. tests/conftest.py makes this fixture known to all tests."""
+    from conftest import limit
+
     program = os.environ["ROLLTAP_TEST_PROGRAM"]
     data = tmp_path_factory.mktemp("baselines") / "data"
     with subprocess.Popen([program, "sim", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True) as sim:
@@ -101,6 +107,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
 
 
 def _run(client: Client, group: str, size: int, index: int, planned: Planned) -> None:
+    from conftest import chat
+
     trial = client.open_trial(f"org/{group}", group_id=group, group_size=size, sample_index=index)
     if planned.samples:
         chat(trial, [{"role": "user", "content": f"What lies in folder {group}?"}])

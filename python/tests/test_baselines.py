@@ -12,7 +12,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from baselines.conftest import GROUPS, UNTRAINED, Job, clean, expected, trained
+from job import GROUPS, UNTRAINED, Job, clean, expected, trained
 from torch.nn.utils.rnn import pad_sequence
 
 Advantages = dict[tuple[str, int], float]
