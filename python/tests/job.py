@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rolltap import Client, Proxy, read_lines
+from rolltap import Client, Prepare, Proxy, Trial, read_lines
 
 FAILED = None
 """The reward of a trial whose reward does not measure the agent."""
@@ -62,6 +62,17 @@ class Job:
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return path
+
+
+    def trials(self) -> dict[str, list[Trial]]:
+        """Returns the trials of each group as a live adapter reads them from the feed."""
+        from conftest import limit
+
+        # No call is made, so nothing listens at the upstream.
+        with Proxy("http://127.0.0.1:1", data=self.data, program=self.program, timeout=limit(30)) as proxy:
+            with proxy.client() as client:
+                found = list(client.rollouts(wait=0, closed_groups=True, follow=False, prepare=Prepare()))
+        return {group: [trial for trial in found if trial["group_id"] == group] for group in GROUPS}
 
 
 def clean(group: str) -> list[float]:

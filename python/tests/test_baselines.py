@@ -429,3 +429,35 @@ def test_slimes_own_rule(job: Job) -> None:
         return [(reward - fmean(rewards)) / (np.std(rewards, ddof=1) + 1e-6) for reward in rewards]
 
     assert made == pytest.approx(expected(rule), abs=1e-5)
+
+
+def test_trls_worker_on_the_feed(job: Job) -> None:
+    from rolltap.trainers.trl import group_samples
+
+    made = {}
+    for group, trials in job.trials().items():
+        indices = sorted(trial["sample_index"] for trial in trials if trial["rows"] and trial["reward_valid"])
+        samples = group_samples(sorted(trials, key=lambda trial: trial["sample_index"]), 0)
+        made |= {(group, index): one.advantage for index, one in zip(indices, samples, strict=True)}
+    assert made == pytest.approx(expected(by_trl) | {("lone survivor", 0): 0.0}, abs=1e-5)
+
+
+def test_tinkers_cookbook_on_the_feed(job: Job) -> None:
+    from tinker_cookbook.rl.data_processing import assemble_training_data, compute_advantages
+
+    from rolltap.trainers.tinker import trajectory_group
+
+    made = {}
+    for group, trials in job.trials().items():
+        if group == "wholly failed":
+            continue
+        trials.sort(key=lambda trial: trial["sample_index"])
+        of_group = trajectory_group(trials)
+        advantages = compute_advantages([of_group])
+        data, _ = assemble_training_data([of_group], advantages)
+        sound = [trial for trial in trials if trial["reward_valid"]]
+        named = zip(sound, advantages[0].tolist(), strict=True)
+        made |= {(group, trial["sample_index"]): advantage for trial, advantage in named if trial["rows"]}
+        assert len(data) == sum(bool(trial["rows"]) for trial in sound), "a trial without tokens has no datum"
+    rule = {("lone survivor", 0): 0.0} | expected(lambda rewards: [reward - fmean(rewards) for reward in rewards])
+    assert made == pytest.approx(rule, abs=1e-5)

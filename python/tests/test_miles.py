@@ -92,7 +92,7 @@ def test_the_generate_function_runs_an_agent(admin: str) -> None:
 
 def test_an_aborted_sample_has_tokens_that_are_not_trained(admin: str) -> None:
     async def agent(trial, task):
-        return 0.5
+        return None
 
     (made,) = asyncio.run(generate_with(agent, admin)(None, Sample(index=1), {}))
     made.validate()

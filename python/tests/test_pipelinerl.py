@@ -85,10 +85,12 @@ def test_a_rollout_without_a_reward_is_repeated(admin: str) -> None:
     assert isinstance(raised.value, TimeoutError)
 
 
-def test_a_judged_rollout_without_trained_tokens_keeps_its_place(admin: str) -> None:
+@pytest.mark.parametrize("calls", [0, 1])
+def test_a_judged_rollout_without_trained_tokens_keeps_its_place(admin: str, calls: int) -> None:
     async def agent(trial, task):
         asked = {"messages": [{"role": "user", "content": "List it."}], "response_format": {"type": "json_object"}}
-        await asyncio.to_thread(chat, trial, **asked)
+        for _ in range(calls):
+            await asyncio.to_thread(chat, trial, **asked)
         return 1.0
 
     (text,) = asyncio.run(rollout_policy_with(agent, admin)(None, LLM, {}, None)).training_texts

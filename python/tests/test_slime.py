@@ -95,12 +95,22 @@ def test_the_generate_function_runs_an_agent(admin: str) -> None:
         assert (one.reward, one.label, one.metadata["own"]) == (0.5, "four", 1)
 
 
-def test_an_agent_that_never_calls_is_aborted(admin: str) -> None:
+def test_an_agent_that_never_calls_is_aborted_unless_it_is_judged(admin: str) -> None:
     async def agent(trial, task):
-        return 0.5
+        return task["metadata"]["reward"]
 
-    (made,) = asyncio.run(generate_with(agent, admin)(None, Sample(index=1), {}))
+    def generated(reward: float | None) -> Sample:
+        asked = Sample(index=1, metadata={"reward": reward})
+        (made,) = asyncio.run(generate_with(agent, admin)(None, asked, {}))
+        return made
+
+    made = generated(None)
     assert made.status is Sample.Status.ABORTED and made.remove_sample and made.reward == 0.0
+    # With a reward, it counts in the baseline of its group and trains nothing.
+    judged = generated(0.5)
+    check(judged)
+    assert judged.status is Sample.Status.COMPLETED and not judged.remove_sample
+    assert (judged.reward, judged.loss_mask) == (0.5, [0])
 
 
 @pytest.mark.parametrize(("sample_index", "status"), [(0, "truncated"), (2, "aborted")])

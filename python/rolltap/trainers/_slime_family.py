@@ -58,17 +58,21 @@ class Family:
                 trial = await run_trial(client, agent, task, task_id=name, prepare=Prepare(), **opening)
             rows, fields = prepared_rows(trial), asked.to_dict()
             made = [self.sample({**fields, **line(row, trial, asked)}) for row in rows]
-            return made or [self._failed(asked)]
+            return made or [self._without_tokens(asked, earned(trial))]
 
         return generate
 
-    def _failed(self, asked: Any) -> Any:
-        """Returns the sample of a trial without a sampled token. The trainer does not train it."""
-        asked.status = self._type.Status.ABORTED
+    def _without_tokens(self, asked: Any, reward: float | None) -> Any:
+        """Returns the sample of a trial without a sampled token, which trains nothing.
+
+        With a reward, it counts in the baseline. Without one, the trainer may run it again.
+        """
+        is_failed = reward is None
+        asked.status = self._type.Status.ABORTED if is_failed else self._type.Status.COMPLETED
         # Both trainers require a number. `remove_sample` excludes it from the comparison.
-        asked.reward = 0.0
-        asked.remove_sample = True
-        if self._aborted_has_tokens:
+        asked.reward = 0.0 if reward is None else reward
+        asked.remove_sample = is_failed
+        if not is_failed or self._aborted_has_tokens:
             prompt_ids, ids, mask, logprobs = stand_in()
             asked.tokens, asked.response_length = prompt_ids + ids, len(ids)
             asked.loss_mask, asked.rollout_log_probs = mask, logprobs

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from pipelinerl.rollouts import BaseMetrics, RolloutResult, TrainingText
 
 from rolltap.client import DEFAULT_URL, AsyncClient
 from rolltap.prepare import Prepare, earned, prepared_rows
-from rolltap.row import PreparedRow, Trial, response
+from rolltap.row import PreparedRow, Trial, response, stand_in
 from rolltap.sampling import of_a_trial
 from rolltap.trainers._runs import Run, call_runs
 from rolltap.trial import Agent, run_trial
@@ -91,7 +91,7 @@ def _result(trial: Trial, problem: Mapping[str, Any], seconds: float) -> Rollout
         raise NoVerdict(f"trial {trial['trial_id']} has no valid reward: {cause}")
     rows = prepared_rows(trial)
     # PipelineRL counts the trials of a group by their texts, so each trial needs one.
-    texts = [_text(run, reward) for run in call_runs(rows)] or [_untrained(rows[0], reward)]
+    texts = [_text(run, reward) for run in call_runs(rows)] or [_untrained(rows, reward)]
     return RolloutResult(
         training_texts=texts,
         metrics=BaseMetrics(reward=reward, success=reward > 0, no_error=True, no_answer=False),
@@ -115,8 +115,8 @@ def _text(run: Run, reward: float) -> TrainingText:
     )
 
 
-def _untrained(row: PreparedRow, reward: float) -> TrainingText:
-    prompt_ids = response(row).prompt_ids
+def _untrained(rows: Sequence[PreparedRow], reward: float) -> TrainingText:
+    prompt_ids = (response(rows[0]) if rows else stand_in()).prompt_ids
     labels = [_NO_LABEL] * len(prompt_ids)
     return TrainingText(
         text="",
