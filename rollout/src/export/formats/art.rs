@@ -121,7 +121,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::export::exporter::Trial;
+    use crate::export::exporter::{GroupPlace, Trial};
     use crate::export::testing::any_trial::{any_group, compared_rows};
     use crate::export::testing::fixture::{forked, straight};
     use crate::export::testing::read_back::{bits, float_bits, ints, objects, told, written};
@@ -152,7 +152,9 @@ mod tests {
             trial
         };
         let failed = mask(Trial { reward: None, advantage: None, ..forked() });
-        let (lines, omissions) = written(ArtExporter::new, [mask(straight()), failed, third()]).unwrap();
+        let of_three = |trial| Trial { group: Some(GroupPlace { ordinal: 0, trials: 3 }), ..trial };
+        let trials = [mask(straight()), failed, third()].map(of_three);
+        let (lines, omissions) = written(ArtExporter::new, trials).unwrap();
         assert_eq!(lines.len(), 2);
         assert!(lines[0].starts_with(r#"{"choices":[],"reward":1.0,"initial_policy_version":null,"#));
         assert!(

@@ -119,7 +119,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::export::exporter::Trial;
+    use crate::export::exporter::{GroupPlace, Trial};
     use crate::export::testing::any_trial::{any_group, compared_rows};
     use crate::export::testing::fixture::{forked, straight};
     use crate::export::testing::read_back::{bits, float_bits, ints, objects, told, written};
@@ -172,8 +172,9 @@ mod tests {
         };
         let judged = mask(Trial { advantage: None, ..straight() });
         let failed = mask(Trial { reward: None, advantage: None, ..forked() });
-        let (lines, omissions) =
-            written(RollExporter::new, [judged, failed, Trial { advantage: None, ..third() }]).unwrap();
+        let of_three = |trial| Trial { group: Some(GroupPlace { ordinal: 0, trials: 3 }), ..trial };
+        let trials = [judged, failed, Trial { advantage: None, ..third() }].map(of_three);
+        let (lines, omissions) = written(RollExporter::new, trials).unwrap();
         assert_eq!(lines.len(), 2);
         let line: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
         assert_eq!((&line["response_mask"], &line["score"]), (&json!([0, 0, 0, 0, 0, 0]), &json!(1.0)));

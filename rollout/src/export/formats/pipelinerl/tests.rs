@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::export::exporter::Trial;
+use crate::export::exporter::{GroupPlace, Trial};
 use crate::export::testing::any_trial::{any_group, compared_rows};
 use crate::export::testing::fixture::{forked, straight};
 use crate::export::testing::read_back::{bits, float_bits, ints, objects, written};
@@ -37,7 +37,8 @@ fn a_trial_that_trains_nothing_keeps_its_place() {
     let mut trained = Trial { advantage: None, ..straight() };
     trained.rows[0].trial_id = "trained".to_owned();
     trained.rows[0].sample_index = 2;
-    let mut texts = objects(PipelineRlExporter::new, [judged, failed, trained]);
+    let of_three = |trial| Trial { group: Some(GroupPlace { ordinal: 0, trials: 3 }), ..trial };
+    let mut texts = objects(PipelineRlExporter::new, [judged, failed, trained].map(of_three));
     texts.truncate(2);
     let told: Vec<_> = texts
         .iter()
