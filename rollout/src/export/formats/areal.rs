@@ -18,7 +18,7 @@ use serde::{Serialize, Serializer};
 
 use crate::export::exporter::ExportError;
 use crate::export::shared::compared::{ComparedExporter, ComparedShape, ComparedTrial, TrialLines};
-use crate::export::shared::lines::refused;
+use crate::export::shared::one_number::OneNumber;
 use crate::export::shared::policy_number::PolicyNumbers;
 use crate::export::shared::positions::Positions;
 use crate::export::shared::sequence::Sequence;
@@ -31,8 +31,7 @@ pub type ArealExporter<W> = ComparedExporter<W, Areal>;
 #[derive(Debug, Default)]
 pub struct Areal {
     positions: Positions,
-    /// Whether `rewards` are advantages. `None` before the first trial.
-    are_advantages: Option<bool>,
+    reward: OneNumber,
 }
 
 #[derive(Serialize)]
@@ -73,12 +72,7 @@ impl ComparedShape for Areal {
     ) -> Result<(), ExportError> {
         let Some(first) = trial.rows.first() else { return Ok(()) };
         let has_advantage = trial.advantage.is_some();
-        // The trainer cannot distinguish a reward from an advantage in one column.
-        if *self.are_advantages.get_or_insert(has_advantage) != has_advantage {
-            let problem = "some trials of the export have an advantage and some have none, and this format holds \
-                           either the advantages or the rewards of all";
-            return Err(refused(first, problem));
-        }
+        let reward = self.reward.of(trial)?;
         // Advantages are already relative to the group, so the position in the file has no effect.
         if !has_advantage {
             self.positions.take(trial)?;
@@ -98,7 +92,7 @@ impl ComparedShape for Areal {
             loss_mask: branches.iter().map(|branch| branch.row.loss_mask.as_slice()).collect(),
             logprobs: branches.iter().map(|branch| branch.row.logprobs.as_slice()).collect(),
             versions: branches.iter().map(|branch| Versions { row: branch.row, numbers }).collect(),
-            rewards: vec![trial.advantage.unwrap_or(trial.reward); branches.len()],
+            rewards: vec![reward; branches.len()],
         };
         out.lines.write(&first.trial_id, &line)
     }

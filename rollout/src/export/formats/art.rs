@@ -67,9 +67,7 @@ impl ComparedShape for Art {
     ) -> Result<(), ExportError> {
         let Some(row) = trial.rows.first() else { return Ok(()) };
         trial.rows.iter().try_for_each(|row| Sequence::of(row).map(|_| ()))?;
-        out.tally
-            .add("trials: they have no reward, so that they have no line", usize::from(trial.is_stand_in));
-        if trial.is_stand_in {
+        if out.leaves_out(trial) {
             return Ok(());
         }
         out.leave_out_advantage(trial);
@@ -121,9 +119,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::export::exporter::{GroupPlace, Trial};
+    use crate::export::exporter::Trial;
     use crate::export::testing::any_trial::{any_group, compared_rows};
-    use crate::export::testing::fixture::{forked, straight};
+    use crate::export::testing::fixture::{forked, judged_failed_and_trained, straight};
     use crate::export::testing::read_back::{bits, float_bits, ints, objects, told, written};
 
     #[test]
@@ -137,24 +135,9 @@ mod tests {
         assert_eq!(told(&omissions), ["2 trials: their advantage, which the trainer works out itself"]);
     }
 
-    /// A third trial of the group, which is trained: a group in which nothing is trained has no lines.
-    fn third() -> Trial {
-        let mut trial = straight();
-        trial.rows[0].trial_id = "third".to_owned();
-        trial.rows[0].sample_index = 2;
-        trial
-    }
-
     #[test]
     fn a_failed_trial_is_left_out_and_a_judged_one_counts() {
-        let mask = |mut trial: Trial| {
-            trial.rows.iter_mut().for_each(|row| row.loss_mask.fill(0));
-            trial
-        };
-        let failed = mask(Trial { reward: None, advantage: None, ..forked() });
-        let of_three = |trial| Trial { group: Some(GroupPlace { ordinal: 0, trials: 3 }), ..trial };
-        let trials = [mask(straight()), failed, third()].map(of_three);
-        let (lines, omissions) = written(ArtExporter::new, trials).unwrap();
+        let (lines, omissions) = written(ArtExporter::new, judged_failed_and_trained()).unwrap();
         assert_eq!(lines.len(), 2);
         assert!(lines[0].starts_with(r#"{"choices":[],"reward":1.0,"initial_policy_version":null,"#));
         assert!(

@@ -167,8 +167,6 @@ fn step(
     versions: PolicyNumbers,
     advantage: Option<f64>,
 ) -> EpisodeStep<'_> {
-    let sampled_by = row.token_version.get(run.clone()).unwrap_or_default();
-    let numbers = sampled_by.chunk_by(|a, b| a == b).filter_map(<[_]>::first);
     EpisodeStep {
         prompt_ids: [],
         response_ids: [],
@@ -182,7 +180,7 @@ fn step(
             prompt_ids: row.token_ids.get(..run.start).unwrap_or_default(),
             prompt_length: run.start,
             completion_length: run.len(),
-            weight_version: numbers.map(|&version| versions.number(row, version)).min().unwrap_or(-1),
+            weight_version: versions.oldest(row, run.clone()),
             logprobs: row.logprobs.get(run.clone()).unwrap_or_default(),
             completion_ids: row.token_ids.get(run).unwrap_or_default(),
         },

@@ -65,9 +65,7 @@ impl ComparedShape for Roll {
         out: &mut TrialLines<'_, W>,
     ) -> Result<(), ExportError> {
         let Some(first) = trial.rows.first() else { return Ok(()) };
-        out.tally
-            .add("trials: they have no reward, so that they have no line", usize::from(trial.is_stand_in));
-        if trial.is_stand_in {
+        if out.leaves_out(trial) {
             return Ok(());
         }
         let score = self.score.of(trial)?;
@@ -119,9 +117,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::export::exporter::{GroupPlace, Trial};
+    use crate::export::exporter::Trial;
     use crate::export::testing::any_trial::{any_group, compared_rows};
-    use crate::export::testing::fixture::{forked, straight};
+    use crate::export::testing::fixture::{forked, judged_failed_and_trained, straight};
     use crate::export::testing::read_back::{bits, float_bits, ints, objects, told, written};
 
     #[test]
@@ -156,25 +154,9 @@ mod tests {
         );
     }
 
-    /// A third trial of the group, which is trained: a group in which nothing is trained has no lines.
-    fn third() -> Trial {
-        let mut trial = straight();
-        trial.rows[0].trial_id = "third".to_owned();
-        trial.rows[0].sample_index = 2;
-        trial
-    }
-
     #[test]
     fn a_failed_trial_is_left_out_and_a_judged_one_counts() {
-        let mask = |mut trial: Trial| {
-            trial.rows.iter_mut().for_each(|row| row.loss_mask.fill(0));
-            trial
-        };
-        let judged = mask(Trial { advantage: None, ..straight() });
-        let failed = mask(Trial { reward: None, advantage: None, ..forked() });
-        let of_three = |trial| Trial { group: Some(GroupPlace { ordinal: 0, trials: 3 }), ..trial };
-        let trials = [judged, failed, Trial { advantage: None, ..third() }].map(of_three);
-        let (lines, omissions) = written(RollExporter::new, trials).unwrap();
+        let (lines, omissions) = written(RollExporter::new, judged_failed_and_trained()).unwrap();
         assert_eq!(lines.len(), 2);
         let line: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
         assert_eq!((&line["response_mask"], &line["score"]), (&json!([0, 0, 0, 0, 0, 0]), &json!(1.0)));

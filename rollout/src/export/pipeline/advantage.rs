@@ -57,9 +57,10 @@ impl Advantage {
     }
 }
 
-/// Returns the standard deviation of `n - 1` degrees of freedom, or `None` if all rewards are equal.
-pub(crate) fn deviation(rewards: &[f64]) -> Option<f64> {
-    (!are_equal(rewards)).then(|| Moments::of(rewards).sample_deviation())
+/// Returns the mean and the standard deviation of `n - 1` degrees of freedom, or `None` if all rewards are equal.
+pub(crate) fn mean_and_deviation(rewards: &[f64]) -> Option<(f64, f64)> {
+    let moments = (!are_equal(rewards)).then(|| Moments::of(rewards))?;
+    Some((moments.mean, moments.sample_deviation()))
 }
 
 /// Whether all rewards are equal, or there is only one. Their mean could differ from them by rounding.

@@ -85,6 +85,13 @@ impl RowPart for RowAge {
     }
 }
 
+impl RowFacts {
+    /// The number of samples in the complete group, if it is known and not negative.
+    pub(crate) fn samples_of_group(&self) -> Option<usize> {
+        self.group_size.and_then(|size| usize::try_from(size).ok())
+    }
+}
+
 impl From<&RolloutRow> for RowFacts {
     fn from(row: &RolloutRow) -> Self {
         Self {

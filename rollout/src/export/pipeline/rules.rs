@@ -76,6 +76,13 @@ pub struct Rules {
     pub staleness: Option<Staleness>,
 }
 
+impl Rules {
+    /// Whether the trainer compares the rewards of this export.
+    pub fn compares(&self) -> bool {
+        self.comparison != Comparison::Never
+    }
+}
+
 /// The maximal age of the oldest trained token of a trial. A trial with an older token is omitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Staleness {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::iter::repeat_n;
 
-use super::advantage::deviation;
+use super::advantage::mean_and_deviation;
 use super::projection::RowFacts;
 use crate::branch_cause::BranchCause;
 use crate::origin::Origin;
@@ -18,11 +18,11 @@ use crate::row::{RolloutRow, SCHEMA_VERSION};
 /// A single stand-in cannot preserve both. It is the mean, and the deviation becomes smaller. `rewards` must not be
 /// empty.
 pub(crate) fn rewards(rewards: &[f64], count: usize) -> Vec<f64> {
-    let Some(deviation) = deviation(rewards).filter(|&deviation| deviation > 0.0) else {
+    let moments = mean_and_deviation(rewards).filter(|&(_, deviation)| deviation > 0.0);
+    let Some((mean, deviation)) = moments else {
         // The first reward instead of the mean, which rounding could make a different number than the rewards.
         return repeat_n(rewards.first().copied().unwrap_or_default(), count).collect();
     };
-    let mean = rewards.iter().sum::<f64>() / rewards.len() as f64;
     let at =
         |distances: &[f64]| distances.iter().map(|distance| mean + distance * deviation).collect::<Vec<_>>();
     // Each list of distances has the sum 0, and squares with its length as their sum.

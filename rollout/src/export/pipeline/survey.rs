@@ -86,7 +86,7 @@ impl Survey {
             let (samples, size) = groups.entry(group_id).or_default();
             samples.insert(facts.sample_index);
             // The plan verifies later that all trials of a group name the same size.
-            *size = facts.group_size.and_then(|size| usize::try_from(size).ok());
+            *size = facts.samples_of_group();
         }
         let is_open =
             |(samples, size): &(HashSet<i32>, Option<usize>)| size.is_none_or(|size| samples.len() < size);

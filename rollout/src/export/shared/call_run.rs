@@ -42,9 +42,7 @@ impl<'a> CallRun<'a> {
 
     /// Returns the lowest number of the policy versions of the trained tokens.
     pub(crate) fn oldest_version(&self, numbers: PolicyNumbers) -> i64 {
-        let versions = self.row.token_version.get(self.tokens.clone()).unwrap_or_default();
-        let runs = versions.chunk_by(|a, b| a == b).filter_map(<[_]>::first);
-        runs.map(|&version| numbers.number(self.row, version)).min().unwrap_or(-1)
+        numbers.oldest(self.row, self.tokens.clone())
     }
 
     /// Returns the name of the call, or an empty name.

@@ -57,6 +57,14 @@ pub struct TrialLines<'a, W> {
 }
 
 impl<W> TrialLines<'_, W> {
+    /// Returns whether the trial has no reward, and counts it. It has no line in a format whose trainer compares groups
+    /// of any size.
+    pub(crate) fn leaves_out(&mut self, trial: &ComparedTrial) -> bool {
+        self.tally
+            .add("trials: they have no reward, so that they have no line", usize::from(trial.is_stand_in));
+        trial.is_stand_in
+    }
+
     /// Counts a trial's advantage, which the export computed but the trainer computes itself.
     pub(crate) fn leave_out_advantage(&mut self, trial: &ComparedTrial) {
         let asked = usize::from(trial.advantage.is_some());

@@ -5,6 +5,7 @@
 //! the step by a constant. If any version of a trial has no whole number as its label, only the count is available.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use crate::row::RolloutRow;
 
@@ -39,6 +40,14 @@ impl PolicyNumbers {
     /// Returns the number of a token of this version; −1 if the token was not sampled.
     pub(crate) fn of_token(self, row: &RolloutRow, version: i32) -> i64 {
         if version >= 0 { self.number(row, version) } else { -1 }
+    }
+
+    /// Returns the lowest number of these tokens of the row, all of which were sampled. −1 if there are none.
+    pub(crate) fn oldest(self, row: &RolloutRow, tokens: Range<usize>) -> i64 {
+        let versions = row.token_version.get(tokens).unwrap_or_default();
+        // Runs, because the lookup of a label per token would be slow.
+        let runs = versions.chunk_by(|a, b| a == b).filter_map(<[_]>::first);
+        runs.map(|&version| self.number(row, version)).min().unwrap_or(-1)
     }
 
     /// Returns the lowest and the highest number of the trained tokens of the row, or of its sampled tokens if none is

@@ -20,6 +20,20 @@ pub(crate) fn forked() -> Trial {
     trial("forked", 1, 0.0, -0.5, &calls)
 }
 
+/// A group of three without advantages: a trial with a reward that trains nothing, a failed one, and one that is trained.
+pub(crate) fn judged_failed_and_trained() -> [Trial; 3] {
+    let untrained = |mut trial: Trial| {
+        trial.rows.iter_mut().for_each(|row| row.loss_mask.fill(0));
+        trial
+    };
+    let mut trained = straight();
+    trained.rows[0].trial_id = "trained".to_owned();
+    trained.rows[0].sample_index = 2;
+    let failed = Trial { reward: None, ..untrained(forked()) };
+    let group = Some(GroupPlace { ordinal: 0, trials: 3 });
+    [untrained(straight()), failed, trained].map(|trial| Trial { advantage: None, group, ..trial })
+}
+
 /// A trial of the group "group" with these calls.
 pub(crate) fn trial(name: &str, sample_index: u32, reward: f64, advantage: f64, calls: &[Call]) -> Trial {
     let facts = TrialFacts {

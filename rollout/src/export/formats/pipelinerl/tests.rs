@@ -2,9 +2,9 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::export::exporter::{GroupPlace, Trial};
+use crate::export::exporter::Trial;
 use crate::export::testing::any_trial::{any_group, compared_rows};
-use crate::export::testing::fixture::{forked, straight};
+use crate::export::testing::fixture::{forked, judged_failed_and_trained, straight};
 use crate::export::testing::read_back::{bits, float_bits, ints, objects, written};
 
 #[test]
@@ -27,18 +27,7 @@ fn a_call_is_a_text_and_shared_tokens_train_once() {
 /// The trainer requires as many trials as the group has samples, and compares by step.
 #[test]
 fn a_trial_that_trains_nothing_keeps_its_place() {
-    let mask = |mut trial: Trial| {
-        trial.rows.iter_mut().for_each(|row| row.loss_mask.fill(0));
-        trial
-    };
-    let judged = mask(Trial { advantage: None, ..straight() });
-    let failed = mask(Trial { reward: None, advantage: None, ..forked() });
-    // A group in which nothing is trained has no lines.
-    let mut trained = Trial { advantage: None, ..straight() };
-    trained.rows[0].trial_id = "trained".to_owned();
-    trained.rows[0].sample_index = 2;
-    let of_three = |trial| Trial { group: Some(GroupPlace { ordinal: 0, trials: 3 }), ..trial };
-    let mut texts = objects(PipelineRlExporter::new, [judged, failed, trained].map(of_three));
+    let mut texts = objects(PipelineRlExporter::new, judged_failed_and_trained());
     texts.truncate(2);
     let told: Vec<_> = texts
         .iter()

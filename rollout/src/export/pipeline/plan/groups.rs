@@ -51,14 +51,11 @@ pub(super) fn leave_out_unfit(candidates: &mut [Candidate<'_>], rules: &Rules) -
         }
         None => true,
     });
-    let mut places = None;
-    if let Comparison::Counted(short) = rules.comparison {
-        places = groups.values().map(Group::places).max();
-        let is_short = |group: &Group| places.is_some_and(|places| group.rewards < places);
-        if short == ShortGroups::Drop {
-            let short = groups.iter().filter(|(_, group)| is_short(group)).map(|(key, _)| *key);
-            unfit.extend(short.map(|key| (key, LeftOut::ShortGroup)));
-        }
+    let is_counted = matches!(rules.comparison, Comparison::Counted(_));
+    let places = groups.values().map(Group::places).max().filter(|_| is_counted);
+    if rules.comparison == Comparison::Counted(ShortGroups::Drop) {
+        let short = groups.iter().filter(|(_, group)| Some(group.rewards) < places);
+        unfit.extend(short.map(|(key, _)| (*key, LeftOut::ShortGroup)));
     }
     let reasons: Vec<_> = candidates.iter().map(|candidate| unfit.get(&key(candidate)).copied()).collect();
     for (candidate, reason) in candidates.iter_mut().zip(reasons) {
@@ -83,7 +80,7 @@ fn groups_of<'a>(candidates: &[Candidate<'a>], rules: &Rules) -> HashMap<Key<'a>
         let facts = &candidate.seen.facts;
         let group = groups.entry(key(candidate)).or_default();
         group.samples.insert(facts.sample_index);
-        group.size = facts.group_size.and_then(|size| usize::try_from(size).ok());
+        group.size = facts.samples_of_group();
         if candidate.left_out.is_none() {
             let counts = candidate.counted_reward(rules.failed).is_some();
             group.trials += 1;
@@ -99,6 +96,5 @@ fn reason(group: &Group, rules: &Rules) -> Option<LeftOut> {
     if group.trained == 0 && !rules.untrained_groups {
         return Some(LeftOut::NothingTrained);
     }
-    let compares = rules.comparison != Comparison::Never;
-    (compares && group.rewards == 1 && !group.is_single()).then_some(LeftOut::OnlyReward)
+    (rules.compares() && group.rewards == 1 && !group.is_single()).then_some(LeftOut::OnlyReward)
 }

@@ -170,7 +170,7 @@ fn leave_out_open_groups(candidates: &mut [Candidate<'_>], closed: &HashSet<Stri
     for candidate in candidates {
         let Some(group_id) = candidate.group() else { continue };
         let count = samples.get(group_id).map_or(0, BTreeSet::len);
-        let size = candidate.seen.facts.group_size.and_then(|size| usize::try_from(size).ok());
+        let size = candidate.seen.facts.samples_of_group();
         let is_whole = closed.contains(group_id) || size.is_some_and(|size| count >= size);
         if !is_whole {
             candidate.left_out.get_or_insert(LeftOut::OpenGroup);

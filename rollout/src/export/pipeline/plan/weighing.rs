@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use super::selection::{Candidate, Selection};
 use super::{Plan, PlanCounts, PlanError, Rowless, Verdict};
 use crate::export::exporter::GroupPlace;
-use crate::export::pipeline::advantage::{Advantage, deviation};
+use crate::export::pipeline::advantage::{Advantage, mean_and_deviation};
 use crate::export::pipeline::projection::RowFacts;
-use crate::export::pipeline::rules::{Comparison, Rules};
+use crate::export::pipeline::rules::Rules;
 use crate::export::pipeline::stand_in;
 
 /// Returns the plan of these candidates.
@@ -57,7 +57,7 @@ impl Plan {
             return;
         }
         self.counts.rewarded_without_tokens += u64::from(verdict.reward.is_some());
-        if self.rules.comparison != Comparison::Never {
+        if self.rules.compares() {
             self.rowless.push(Rowless { facts: facts.clone(), verdict });
         }
     }
@@ -71,17 +71,16 @@ impl Plan {
     ) -> Result<(), PlanError> {
         let weighed = Weighed::of(members, &self.rules)?;
         let fillers = places.unwrap_or(0).saturating_sub(members.len());
-        let has_place =
-            |member: &&&Candidate<'_>| member.seen.has_rows || self.rules.comparison != Comparison::Never;
+        let has_place = |member: &&&Candidate<'_>| member.seen.has_rows || self.rules.compares();
         let trials = members.iter().filter(has_place).count() + fillers;
         let group = Some(GroupPlace { ordinal, trials });
         self.counts.alone += u64::from(weighed.rewards.len() == 1 && weighed.has_advantages);
 
         let missing = members.len() - weighed.rewards.len() + fillers;
         let mut stand_ins = Vec::new();
-        if self.rules.comparison != Comparison::Never {
+        if self.rules.compares() {
             stand_ins = stand_in::rewards(&weighed.rewards, missing);
-            let shrinks = missing == 1 && deviation(&weighed.rewards).is_some();
+            let shrinks = missing == 1 && mean_and_deviation(&weighed.rewards).is_some();
             self.counts.smaller_deviation += u64::from(shrinks);
         }
         let mut stand_ins = stand_ins.into_iter();
