@@ -30,19 +30,11 @@ def known(pairs) -> Advantages:
     return {key: advantage for key, advantage in pairs if advantage is not None}
 
 
-@pytest.fixture
-def verl(monkeypatch: pytest.MonkeyPatch):
-    """Returns verl's own function, with a stub of TransferQueue, which its package imports and no test starts."""
-    queue = ModuleType("transfer_queue")
-    queue.KVBatchMeta = queue.BatchMeta = object
-    monkeypatch.setitem(sys.modules, "transfer_queue", queue)
-    return importlib.import_module("verl.trainer.ppo.v1.utils").compute_advantage_for_multi_trajectories
-
-
-def by_verl(compute, trials: list[tuple[str, int, dict]], estimator: str) -> Advantages:
+def by_verl(trials: list[tuple[str, int, dict]], estimator: str) -> Advantages:
     """Returns the advantages of trials with tensors of verl: `rm_scores` and `response_mask`."""
     from verl import DataProto
     from verl.trainer.ppo.core_algos import AdvantageEstimator
+    from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories as compute
 
     columns = {
         name: pad_sequence([tensors[theirs] for *_, tensors in trials], batch_first=True)
@@ -59,7 +51,7 @@ def tensors(score: float, mask: list[int]) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("estimator", ["grpo", "rloo", "gpg"])
-def test_verl(job: Job, verl, estimator: str) -> None:
+def test_verl(job: Job, estimator: str) -> None:
     from rolltap.trainers.verl import outputs
 
     lines = job.lines("verl")
@@ -68,10 +60,10 @@ def test_verl(job: Job, verl, estimator: str) -> None:
     ]
 
     def rule(rewards: list[float]) -> list[float]:
-        made = by_verl(verl, [("g", at, tensors(reward, [1])) for at, reward in enumerate(rewards)], estimator)
+        made = by_verl([("g", at, tensors(reward, [1])) for at, reward in enumerate(rewards)], estimator)
         return [made["g", at] for at in range(len(rewards))]
 
-    made = by_verl(verl, ours, estimator)
+    made = by_verl(ours, estimator)
     if estimator == "gpg":
         # This estimator multiplies by the share of rewards other than 0 in the batch.
         scores = [tensors["rm_scores"].sum().item() for *_, tensors in ours]
@@ -81,7 +73,7 @@ def test_verl(job: Job, verl, estimator: str) -> None:
     assert made == pytest.approx(expected(rule), abs=1e-5)
 
 
-def test_verls_estimator_of_lengths_has_no_group_without_a_length(job: Job, verl) -> None:
+def test_verls_estimator_of_lengths_has_no_group_without_a_length(job: Job) -> None:
     from rolltap.trainers.verl import outputs
 
     ours = [
@@ -89,12 +81,12 @@ def test_verls_estimator_of_lengths_has_no_group_without_a_length(job: Job, verl
         for line in job.lines("verl")
         for output in outputs(line)
     ]
-    made = by_verl(verl, ours, "opo")
+    made = by_verl(ours, "opo")
     assert made.keys() == expected(lambda rewards: rewards).keys()
     # A group of masked outputs alone has no mean by length.
     masked = [("failed", index, tensors(0.5, [0])) for index in range(2)]
     with pytest.raises(AssertionError, match="no number"):
-        by_verl(verl, [*ours, *masked], "opo")
+        by_verl([*ours, *masked], "opo")
 
 
 def by_skyrl(made) -> Advantages:
@@ -342,7 +334,7 @@ def test_areal(job: Job) -> None:
     assert made == pytest.approx(expected(rule) | {("lone survivor", 0): 0.0}, abs=1e-4)
 
 
-def test_agent_lightning(job: Job, verl) -> None:
+def test_agent_lightning(job: Job) -> None:
     from agentlightning.verl.rollout_level_advantage import compute_rollout_level_advantage
     from test_agent_lightning import adapter
     from verl.trainer.ppo.core_algos import AdvantageEstimator
@@ -362,7 +354,7 @@ def test_agent_lightning(job: Job, verl) -> None:
     )
 
     def rule(rewards: list[float]) -> list[float]:
-        found = by_verl(verl, [("g", at, tensors(reward, [1])) for at, reward in enumerate(rewards)], "grpo")
+        found = by_verl([("g", at, tensors(reward, [1])) for at, reward in enumerate(rewards)], "grpo")
         return [found["g", at] for at in range(len(rewards))]
 
     right = expected(rule)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -14,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from verl import DataProto
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase
 from verl.trainer.ppo.core_algos import AdvantageEstimator
+from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
 from rolltap.trainers.verl import AgentLoop, _line, outputs
 
@@ -38,16 +38,7 @@ def test_a_line_is_the_outputs_of_a_run(capture: Capture) -> None:
         assert tensors["extra_fields"]["min_global_steps"] == tensors["extra_fields"]["max_global_steps"] == 7
 
 
-@pytest.fixture
-def compute_advantage(monkeypatch: pytest.MonkeyPatch):
-    """Returns verl's own function, with a stub of TransferQueue, which its package imports and no test starts."""
-    queue = ModuleType("transfer_queue")
-    queue.KVBatchMeta = queue.BatchMeta = object
-    monkeypatch.setitem(sys.modules, "transfer_queue", queue)
-    return importlib.import_module("verl.trainer.ppo.v1.utils").compute_advantage_for_multi_trajectories
-
-
-def test_verls_own_advantage_counts_a_forked_trial_once(capture: Capture, compute_advantage) -> None:
+def test_verls_own_advantage_counts_a_forked_trial_once(capture: Capture) -> None:
     lines = capture.lines("verl")
     keyed = [
         (f"{line['uid']}_{line['session_id']}_{index}", line["uid"], output.as_dict())
@@ -59,7 +50,7 @@ def test_verls_own_advantage_counts_a_forked_trial_once(capture: Capture, comput
         for name, theirs in [("token_level_rewards", "rm_scores"), ("response_mask", "response_mask")]
     }
     data = DataProto.from_dict(columns, {"uid": np.array([uid for _, uid, _ in keyed], dtype=object)})
-    made = compute_advantage(data, [key for key, *_ in keyed], AdvantageEstimator.GRPO)
+    made = compute_advantage_for_multi_trajectories(data, [key for key, *_ in keyed], AdvantageEstimator.GRPO)
     rewards = np.array([line["outputs"][-1]["reward_score"] for line in lines])
     expected = (rewards - rewards.mean()) / (rewards.std(ddof=1) + 1e-6)
     place = 0
