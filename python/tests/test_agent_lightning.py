@@ -11,27 +11,14 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-import torch
 import uvicorn
 from agentlightning.schemas import RolloutState
 from agentlightning.server.app import create_app
 from agentlightning.verl.agl_rollout_manager import AglRolloutManager
-from agentlightning.verl.rollout_adapter import RolloutAdapter
-from agentlightning.verl.rollout_level_advantage import compute_rollout_level_advantage
 from conftest import Capture, limit, of_trained, two_turns
-from verl.trainer.ppo.core_algos import AdvantageEstimator
+from own_code.agent_lightning import adapter, with_advantages
 
 from rolltap.trainers.agent_lightning import Runner, completed_rollout
-
-
-def adapter(level: str) -> RolloutAdapter:
-    return RolloutAdapter(
-        max_prompt_length=512,
-        max_response_length=512,
-        device=torch.device("cpu"),
-        pad_token_id=0,
-        trace_aggregator_level=level,
-    )
 
 
 @pytest.mark.parametrize("level", ["transition", "trajectory"])
@@ -62,13 +49,9 @@ def test_the_adapter_trains_what_was_captured(capture: Capture, level: str) -> N
 
 def test_a_trial_counts_once_in_advantages_per_rollout(capture: Capture) -> None:
     lines = capture.lines("agent-lightning")
-    batch, _ = adapter("trajectory").get_train_data_batch([completed_rollout(line) for line in lines])
-    batch.batch["token_level_rewards"] = batch.batch["token_level_scores"].float()
-    made, _ = compute_rollout_level_advantage(
-        batch, adv_estimator=AdvantageEstimator.GRPO, gamma=1.0, lam=1.0, num_repeat=3
-    )
+    made = with_advantages(lines, group_size=3).batch
     one = 0.5 / (0.5**0.5 + 1e-6)
-    given = [made.batch["advantages"][row][batch.batch["response_mask"][row] == 1] for row in range(3)]
+    given = [made["advantages"][row][made["response_mask"][row] == 1] for row in range(3)]
     for advantages, expected in zip(given, [one, -one, -one]):
         assert advantages.tolist() == pytest.approx([expected] * len(advantages), abs=1e-6)
 

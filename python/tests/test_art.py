@@ -3,44 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import sys
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import Capture, OneTrial, two_turns
+from own_code.art import imported_adapter, tokenized
 
 from rolltap import AsyncClient
 
 
 @pytest.fixture(scope="module")
 def adapter() -> Any:
-    """Returns the adapter, with a stub of polars. ART imports it for reports that no test makes."""
-    sys.modules.setdefault("polars", ModuleType("polars"))
-    return importlib.import_module("rolltap.trainers.art")
-
-
-class NoTokenizer:
-    """Fails if ART renders or encodes a text, because exact ids need neither."""
-
-    name_or_path = "none"
-
-    def __call__(self, *args: object, **kwargs: object) -> None:
-        raise AssertionError("ART encoded a text")
-
-    apply_chat_template = __call__
-
-    def decode(self, token: int) -> str:
-        return str(token)
-
-
-def tokenized(groups: list) -> list:
-    from art.preprocessing.tokenize import tokenize_trajectory_groups
-
-    made = tokenize_trajectory_groups(NoTokenizer(), groups, False, True, shuffle_group_trajectories=False)
-    return list(made)
+    return imported_adapter()
 
 
 def test_art_trains_what_was_captured(adapter: Any, capture: Capture) -> None:

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
+import own_code.atropos
 from conftest import Capture, longest
-
-from atroposlib.api.server import app
-from starlette.testclient import TestClient
 
 from rolltap.trainers.atropos import post
 
 
 def test_the_server_hands_out_the_group_as_a_batch(capture: Capture) -> None:
     lines = capture.lines("atropos", "--on-fork", "longest")
-    trainer = {
-        "wandb_group": "g",
-        "wandb_project": "p",
-        "batch_size": 3,
-        "max_token_len": 4096,
-        "checkpoint_dir": "",
-        "save_checkpoint_interval": 1,
-        "starting_step": 0,
-        "num_steps": 1,
-    }
-    with TestClient(app) as server:
-        server.get("/reset_data")
-        server.post("/register", json=trainer).raise_for_status()
-        server.get("/batch")
+    with own_code.atropos.with_trainer(batch_size=3) as server:
         assert post(lines, server) == 1
         (batch,) = server.get("/batch").json()["batch"]
     rows = [longest(capture.of(index)) for index in range(3)]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from types import ModuleType
-
 import numpy as np
+import own_code.openrlhf
 import pytest
 from conftest import Capture, longest
 
@@ -14,14 +11,10 @@ from rolltap.trainers.openrlhf import response
 
 
 @pytest.fixture
-def generator(monkeypatch: pytest.MonkeyPatch) -> type:
-    """Returns the trainer's class, with a stub of vLLM. Its modules import vLLM for an engine that no test starts."""
-    wanted = {"vllm": "SamplingParams", "vllm.inputs": "TokensPrompt", "vllm.utils": "random_uuid"}
-    for name, member in wanted.items():
-        module = ModuleType(name)
-        setattr(module, member, object)
-        monkeypatch.setitem(sys.modules, name, module)
-    return importlib.import_module("openrlhf.trainer.ppo_utils.samples_generator").SamplesGenerator
+def generator() -> type:
+    """Returns the trainer's class. Its module imports vLLM for an engine that no test starts."""
+    module = own_code.openrlhf.imported("openrlhf.trainer.ppo_utils.samples_generator", own_code.openrlhf.ENGINE)
+    return module.SamplesGenerator
 
 
 def test_a_line_becomes_an_experience(capture: Capture, generator: type) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 
 import numpy as np
+import own_code.skyrl
 import pytest
 from conftest import Capture, two_turns
 
-from skyrl.train.config import SkyRLTrainConfig
 from skyrl.train.generators.base import GeneratorOutput, TrajectoryID
 from skyrl.train.generators.utils import merge_stepwise_output
-from skyrl.train.trainer import RayPPOTrainer
 from skyrl.train.utils.trainer_utils import validate_generator_output
 
 from rolltap import Client, RolltapError
@@ -38,23 +36,8 @@ def test_lines_are_generator_output(capture: Capture) -> None:
 
 
 def advantages(made: GeneratorOutput) -> list[set[float]]:
-    """Returns the advantages that SkyRL's own trainer gives the tokens in a loss, for each step.
-
-    The trainer has neither engines nor models here.
-    """
-    trainer = object.__new__(RayPPOTrainer)
-    trainer.cfg = SkyRLTrainConfig()
-    trainer.cfg.generator.step_wise_trajectories = True
-    trainer.cfg.generator.n_samples_per_prompt = 3
-    trainer.cfg.trainer.train_batch_size = trainer.cfg.trainer.policy_mini_batch_size = 1
-    trainer.cfg.trainer.critic.model.path = None
-    trainer.all_metrics = {}
-    trainer.tokenizer = SimpleNamespace(pad_token_id=0)
-    trainer.dispatch = SimpleNamespace(get_lcm_dp_size=lambda: 1)
-    uids = [name.instance_id for name in made["trajectory_ids"]]
-    batch = trainer.convert_to_training_input(*trainer.postprocess_generator_output(made, uids))
-    batch["values"] = None
-    batch = trainer.compute_advantages_and_returns(batch)
+    """Returns the advantages that SkyRL's own trainer gives the tokens in a loss, for each step."""
+    batch = own_code.skyrl.with_advantages(made, group_size=3)
     steps = zip(batch["advantages"], batch["loss_mask"], strict=True)
     return [{round(value.item(), 4) for value in values[mask.bool()]} for values, mask in steps]
 

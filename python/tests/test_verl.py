@@ -7,13 +7,10 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
+import own_code.verl
 import pytest
 from conftest import Capture, OneTrial, two_turns
-from torch.nn.utils.rnn import pad_sequence
-from verl import DataProto
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase
-from verl.trainer.ppo.core_algos import AdvantageEstimator
-from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
 from rolltap.trainers.verl import AgentLoop, _line, outputs
 
@@ -40,17 +37,8 @@ def test_a_line_is_the_outputs_of_a_run(capture: Capture) -> None:
 
 def test_verls_own_advantage_counts_a_forked_trial_once(capture: Capture) -> None:
     lines = capture.lines("verl")
-    keyed = [
-        (f"{line['uid']}_{line['session_id']}_{index}", line["uid"], output.as_dict())
-        for line in lines
-        for index, output in enumerate(outputs(line))
-    ]
-    columns = {
-        name: pad_sequence([tensors[theirs] for *_, tensors in keyed], batch_first=True)
-        for name, theirs in [("token_level_rewards", "rm_scores"), ("response_mask", "response_mask")]
-    }
-    data = DataProto.from_dict(columns, {"uid": np.array([uid for _, uid, _ in keyed], dtype=object)})
-    made = compute_advantage_for_multi_trajectories(data, [key for key, *_ in keyed], AdvantageEstimator.GRPO)
+    exported = own_code.verl.exported(lines)
+    made = own_code.verl.with_advantages(exported, "grpo")
     rewards = np.array([line["outputs"][-1]["reward_score"] for line in lines])
     expected = (rewards - rewards.mean()) / (rewards.std(ddof=1) + 1e-6)
     place = 0
@@ -60,7 +48,7 @@ def test_verls_own_advantage_counts_a_forked_trial_once(capture: Capture) -> Non
             given = made.batch["advantages"][place, : len(mask)].numpy()
             assert given == pytest.approx(mask * advantage, abs=1e-5)
             place += 1
-    assert place == len(keyed) > len(lines)
+    assert place == len(exported) > len(lines)
 
 
 def loop(
