@@ -136,7 +136,7 @@ if __name__ == "__main__":
     export, folder, model, temporary = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4]
     cfg = settings(folder, model)
     validate_cfg(cfg)
-    # SkyRL counts GPUs before it starts a worker. Ray is told of one without a device.
+    # SkyRL starts no worker unless Ray counts a GPU. Ray counts one here, and the worker uses the CPU.
     ray.init(
         num_cpus=4, num_gpus=1, include_dashboard=False, _temp_dir=temporary, object_store_memory=100_000_000
     )

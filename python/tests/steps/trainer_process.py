@@ -18,7 +18,7 @@ TESTS = Path(__file__).parent.parent
 FEW_PROCESSES = {
     "OMP_NUM_THREADS": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Ray would start a process for each CPU that it is told of.
+    # Without these two, Ray starts a process for each CPU of `num_cpus`.
     "RAY_enable_worker_prestart": "0",
     "RAY_prestart_worker_first_driver": "0",
 }

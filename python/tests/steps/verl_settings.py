@@ -97,7 +97,7 @@ def _trainer(folder: Path, temporary: Path) -> dict[str, Any]:
         "trainer.default_local_dir": str(folder / "checkpoints"),
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
         "ray_kwargs.ray_init.num_cpus": 8,
-        # verl counts GPUs before it starts a worker. Ray is told of one without a device.
+        # verl starts no worker unless Ray counts a GPU. Ray counts one here, and the worker uses the CPU.
         "+ray_kwargs.ray_init.num_gpus": 1,
         "+ray_kwargs.ray_init.include_dashboard": False,
         "+ray_kwargs.ray_init.object_store_memory": 100_000_000,
