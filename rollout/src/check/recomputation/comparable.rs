@@ -8,7 +8,8 @@ use crate::row::{CallSpan, RolloutRow};
 /// Why a trained token is not compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// The lists of the row have different lengths, or a call's span lies outside of them.
+    /// A list of the row has no value for the token, or the token is in no call's span. A span that exceeds the lists
+    /// of the row does not count.
     Misaligned,
     /// The prompt contained images, audio or video, which ids do not represent.
     Media,
