@@ -10,10 +10,10 @@ pub(crate) mod cors;
 mod count;
 pub(crate) mod error;
 pub(crate) mod identity;
+pub(crate) mod open_connections;
 mod request;
 mod request_body;
 pub(crate) mod server;
-pub(crate) mod silent_connections;
 
 use std::convert::Infallible;
 use std::sync::Arc;

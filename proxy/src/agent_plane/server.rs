@@ -1,22 +1,24 @@
 //! The sockets of the agent plane: accepts connections, and lets them finish at shutdown.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent_plane::AgentPlane;
-use crate::agent_plane::silent_connections::{Connection, SilentConnections};
+use crate::agent_plane::open_connections::{OpenConnection, OpenConnections, Signal};
 
 /// The longest time for the head of a request. A slower client has vanished or is hostile.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -41,7 +43,7 @@ pub(crate) async fn serve(
 ) {
     let room = ConnectionPermits {
         connections: Arc::new(Semaphore::new(max_connections.get().min(Semaphore::MAX_PERMITS))),
-        silent: Arc::default(),
+        open: Arc::default(),
     };
     let mut accepting = JoinSet::new();
     for listener in listeners {
@@ -57,7 +59,6 @@ async fn accept(
     room: ConnectionPermits,
     stop: CancellationToken,
 ) {
-    let graceful = GracefulShutdown::new();
     let mut tasks = JoinSet::new();
     // An accepted connection without a permit. While there is one, no other connection is accepted.
     let mut waiting = None;
@@ -75,7 +76,7 @@ async fn accept(
             },
             Ok(permit) = Arc::clone(&room.connections).acquire_owned(), if waiting.is_some() => {
                 let Some(stream) = waiting.take() else { continue };
-                let served = connection(stream, room.silent.add(), Arc::clone(&plane), &graceful);
+                let served = connection(stream, room.open.add(), Arc::clone(&plane));
                 tasks.spawn(async move {
                     served.await;
                     drop(permit);
@@ -87,7 +88,7 @@ async fn accept(
         }
     }
     drop(listener);
-    graceful.shutdown().await;
+    room.open.drain();
     while tasks.join_next().await.is_some() {}
 }
 
@@ -96,7 +97,7 @@ async fn accept(
 struct ConnectionPermits {
     /// One permit per connection.
     connections: Arc<Semaphore>,
-    silent: Arc<SilentConnections>,
+    open: Arc<OpenConnections>,
 }
 
 impl ConnectionPermits {
@@ -106,18 +107,17 @@ impl ConnectionPermits {
         if self.connections.available_permits() > 0 {
             return;
         }
-        let what =
-            if self.silent.close_oldest() { "the oldest without a request is closed" } else { "others wait" };
+        let what = if self.open.close_oldest_silent() {
+            "the oldest without a request is closed"
+        } else {
+            "others wait"
+        };
         tracing::warn!("agents hold as many connections as they may (--max-connections): {what}");
     }
 }
 
-fn connection(
-    stream: TcpStream,
-    connection: Connection,
-    plane: Arc<AgentPlane>,
-    graceful: &GracefulShutdown,
-) -> impl Future<Output = ()> + Send + use<> {
+/// Serves a connection until it ends, or until its signal ends it.
+async fn connection(stream: TcpStream, connection: OpenConnection, plane: Arc<AgentPlane>) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "an agent's connection has no TCP_NODELAY");
     }
@@ -132,15 +132,24 @@ fn connection(
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .serve_connection(TokioIo::new(stream), service);
-    let watched = graceful.watch(serving);
-    async move {
-        tokio::select! {
-            served = watched => {
-                if let Err(error) = served {
-                    tracing::debug!(%error, "an agent's connection ended");
-                }
-            }
-            () = connection.closed() => {}
+    let mut serving = pin!(serving);
+    let (mut woken, mut is_draining) = (None, false);
+    let served = poll_fn(|cx| {
+        if !woken.as_ref().is_some_and(|task: &Waker| task.will_wake(cx.waker())) {
+            connection.wakes(cx.waker());
+            woken = Some(cx.waker().clone());
         }
+        match connection.signal() {
+            Signal::Close => return Poll::Ready(Ok(())),
+            Signal::Drain if !is_draining => {
+                is_draining = true;
+                serving.as_mut().graceful_shutdown();
+            }
+            Signal::Drain | Signal::Continue => {}
+        }
+        serving.as_mut().poll(cx)
+    });
+    if let Err(error) = served.await {
+        tracing::debug!(%error, "an agent's connection ended");
     }
 }

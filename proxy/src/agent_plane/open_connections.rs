@@ -1,0 +1,173 @@
+//! The agents' connections, and the signals that end them.
+//!
+//! A connection that streams is polled for each token, so a signal costs it one load of an atomic and no lock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use futures_util::task::AtomicWaker;
+
+/// All connections of the agent plane.
+#[derive(Debug, Default)]
+pub(crate) struct OpenConnections(Mutex<Connections>);
+
+#[derive(Debug, Default)]
+struct Connections {
+    open: BTreeMap<u64, Arc<Control>>,
+    /// The connections without a request so far, oldest first. If the limit of connections is reached, the oldest of these
+    /// is closed. So an agent that opens connections without using them cannot exclude others.
+    silent: BTreeSet<u64>,
+    next: u64,
+    is_draining: bool,
+}
+
+/// A connection. It is silent until [`Self::speaks`], and leaves the list when it is dropped.
+#[derive(Debug)]
+pub(crate) struct OpenConnection {
+    all: Arc<OpenConnections>,
+    number: u64,
+    has_spoken: AtomicBool,
+    control: Arc<Control>,
+}
+
+/// The signal to a connection, and the task that serves it.
+#[derive(Debug, Default)]
+struct Control {
+    signal: AtomicU8,
+    task: AtomicWaker,
+}
+
+/// What a connection must do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    Continue = 0,
+    /// Finish the request in flight, and take no other.
+    Drain = 1,
+    /// End at once.
+    Close = 2,
+}
+
+impl OpenConnections {
+    /// Adds a connection.
+    pub(crate) fn add(self: &Arc<Self>) -> OpenConnection {
+        let mut connections = self.lock();
+        let (number, control) = (connections.next, Arc::<Control>::default());
+        connections.next += 1;
+        connections.silent.insert(number);
+        connections.open.insert(number, Arc::clone(&control));
+        if connections.is_draining {
+            control.send(Signal::Drain);
+        }
+        drop(connections);
+        OpenConnection { all: Arc::clone(self), number, has_spoken: AtomicBool::new(false), control }
+    }
+
+    /// Closes the oldest silent connection. Returns false if there is none.
+    pub(crate) fn close_oldest_silent(&self) -> bool {
+        let mut connections = self.lock();
+        let oldest = connections.silent.pop_first();
+        let control = oldest.and_then(|oldest| connections.open.get(&oldest));
+        control.map(|control| control.send(Signal::Close)).is_some()
+    }
+
+    /// Lets all connections finish, and those that are added later.
+    pub(crate) fn drain(&self) {
+        let mut connections = self.lock();
+        connections.is_draining = true;
+        connections.open.values().for_each(|control| control.send(Signal::Drain));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Connections> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Control {
+    fn send(&self, signal: Signal) {
+        // The signals are in the order of their urgency, and none is taken back.
+        self.signal.fetch_max(signal as u8, Ordering::SeqCst);
+        self.task.wake();
+    }
+}
+
+impl OpenConnection {
+    /// Records that a request has arrived.
+    pub(crate) fn speaks(&self) {
+        // Every request comes here, but only the first one takes the lock that all connections share.
+        if !self.has_spoken.swap(true, Ordering::Relaxed) {
+            self.all.lock().silent.remove(&self.number);
+        }
+    }
+
+    /// Lets each later signal wake this task. The task reads the signal after this call.
+    pub(crate) fn wakes(&self, task: &Waker) {
+        self.control.task.register(task);
+    }
+
+    /// Returns the most urgent signal so far.
+    pub(crate) fn signal(&self) -> Signal {
+        match self.control.signal.load(Ordering::SeqCst) {
+            0 => Signal::Continue,
+            1 => Signal::Drain,
+            _ => Signal::Close,
+        }
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        let mut connections = self.all.lock();
+        connections.open.remove(&self.number);
+        // A connection that never sent a request is still listed here.
+        connections.silent.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_without_a_request_is_closed() {
+        let all = Arc::new(OpenConnections::default());
+        let [gone, speaking, silent] = [all.add(), all.add(), all.add()];
+        drop(gone);
+        speaking.speaks();
+        assert!(all.close_oldest_silent());
+        assert_eq!((silent.signal(), speaking.signal()), (Signal::Close, Signal::Continue));
+        assert!(!all.close_oldest_silent());
+    }
+
+    #[test]
+    fn all_connections_drain_and_those_that_come_later() {
+        let all = Arc::new(OpenConnections::default());
+        let [first, closed] = [all.add(), all.add()];
+        first.speaks();
+        assert!(all.close_oldest_silent());
+        all.drain();
+        assert_eq!(
+            [first.signal(), all.add().signal(), closed.signal()],
+            [Signal::Drain, Signal::Drain, Signal::Close]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_signal_wakes_the_task_of_the_connection() {
+        let all = Arc::new(OpenConnections::default());
+        let connection = all.add();
+        let signal = std::future::poll_fn(|cx| {
+            connection.wakes(cx.waker());
+            match connection.signal() {
+                Signal::Continue => std::task::Poll::Pending,
+                signal => std::task::Poll::Ready(signal),
+            }
+        });
+        let (signal, ()) = tokio::join!(signal, async {
+            tokio::task::yield_now().await;
+            all.drain();
+        });
+        assert_eq!(signal, Signal::Drain);
+    }
+}
