@@ -1,11 +1,12 @@
 //! The capture store: an append-only log of calls and events. An event is on disk before its caller is notified.
 //!
-//! One thread writes segments of records with checksums. A call reserves its places in the queue before it goes
+//! The log is a sequence of segments of records with checksums. A call reserves its places in the queue before it goes
 //! upstream ([`Store::reserve_call`]). So its record can always be handed over, also from a `Drop`, and a slow disk
 //! slows new calls instead of filling memory. On a disk error the store rejects new calls ([`health`]) and loses no
 //! accepted call.
 //!
-//! The write path is `write::group_commit` → `write::writer` → `write::encoder` → `format::content` → `format::record`.
+//! The write path is `write::group_commit` → `write::log` → `write::encoder` → `format::content` → `format::record`. A
+//! batch that takes long goes through the thread of `write::writer` to the log.
 //! On the read path, `read::recovery` finds every trial and the positions of its calls, and `read::reader` reads the
 //! calls.
 

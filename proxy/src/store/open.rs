@@ -11,8 +11,9 @@ use super::health::{EndOfThread, Health};
 use super::read::recovery::{self, Scan, Unfinished};
 use super::write::encoder::Encoder;
 use super::write::fsync::Unsynced;
-use super::write::group_commit;
-use super::write::writer::{Segment, Writer};
+use super::write::group_commit::{self, GroupCommit};
+use super::write::log::{Log, Segment};
+use super::write::writer::Writer;
 use super::{CALLS, CallEntry, Event, Forgotten, GroupClosed, PLACES, PolicyChange, RecoveredTrial};
 use super::{Store, StoreError, StoreSettings, StoreThread, lock};
 use crate::common::clock;
@@ -36,7 +37,7 @@ pub(crate) struct OpenedStore {
     pub(crate) closed_groups: Vec<GroupClosed>,
     /// The highest number of a completion or closing.
     pub(crate) last_sequence: u64,
-    unfinished: Vec<Unfinished>,
+    pub(super) unfinished: Vec<Unfinished>,
 }
 
 impl Store {
@@ -70,7 +71,7 @@ impl Store {
         let (health, unsynced, is_ending) = (Health::new(), Unsynced::default(), Arc::default());
         let index = Arc::new(Mutex::new(index));
         let latest = latest.unwrap_or(SegmentId::NONE);
-        let writer = Writer {
+        let log = Arc::new(Mutex::new(Log {
             dir: data_dir.to_owned(),
             sync,
             segment_size: bytes,
@@ -78,19 +79,23 @@ impl Store {
             latest,
             encoder: Encoder::new(latest).map_err(|error| refused(&error))?,
             index: Arc::clone(&index),
-            health: health.clone(),
             unsynced: unsynced.clone(),
-            is_ending: Arc::clone(&is_ending),
             retention,
             policy: policy.clone(),
             sequence: last_sequence,
             forgotten: tell_forgotten,
             forgotten_through,
             buffer: Vec::new(),
-        };
+        }));
         let (queue, entries) = mpsc::channel(PLACES);
         let distrusted = Arc::new(Notify::new());
-        let batches = group_commit::spawn(entries, health.clone(), Arc::clone(&distrusted));
+        let batches = group_commit::spawn(GroupCommit {
+            entries,
+            log: Arc::clone(&log),
+            health: health.clone(),
+            distrusted: Arc::clone(&distrusted),
+        });
+        let writer = Writer { log, health: health.clone(), is_ending: Arc::clone(&is_ending) };
         let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let end = || EndOfThread { health: health.clone(), is_ending: Arc::clone(&is_ending) };
         let (writer_end, syncer_end) = (end(), end());
@@ -176,7 +181,11 @@ mod tests {
         let _place = queue.clone().reserve_owned().await.unwrap();
         let health = Health::new();
         let distrusted = Arc::new(Notify::new());
-        let mut batches = group_commit::spawn(entries, health.clone(), Arc::clone(&distrusted));
+        let dir = tempfile::tempdir().unwrap();
+        let log = Arc::new(Mutex::new(Log::empty(dir.path())));
+        let gathers =
+            GroupCommit { entries, log, health: health.clone(), distrusted: Arc::clone(&distrusted) };
+        let mut batches = group_commit::spawn(gathers);
         sync_failed(Path::new("data"), &health, distrusted)(&std::io::Error::other("on purpose"));
         let batch = tokio::time::timeout(limit(5), batches.recv()).await.unwrap().unwrap();
         assert!(batch.in_new_segment && batch.events.is_empty());

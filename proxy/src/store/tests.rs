@@ -1,5 +1,7 @@
 //! Tests the store on a real disk.
 
+mod group_commit;
+
 use std::path::Path;
 use std::sync::Arc;
 

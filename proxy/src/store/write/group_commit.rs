@@ -1,25 +1,34 @@
 //! Group commit: records that end at about the same time share one write and one wake-up.
 //!
-//! Waking a thread costs more than writing a record. So a batch waits until the runtime has polled its other ready
-//! tasks. Under load, many calls end in that time. Otherwise the wait is over at once. The thread that writes wakes
-//! this task once per batch, and this task wakes the waiters, which is cheap on the runtime's own threads.
+//! A write costs more than the bytes of a record. So a batch waits until the runtime has polled its other ready tasks.
+//! Under load, many calls end in that time. Otherwise the wait is over at once.
+//!
+//! This task writes a small batch to the page cache itself, because that takes microseconds, and waking a thread takes
+//! more. A batch that takes longer goes to the thread of [`super::writer`], which wakes this task once per batch.
 //!
 //! On a disk error no record is dropped. Waiters get an error after a timeout. The records are written once the disk
 //! recovers, followed by events that undo them for those waiters.
 
 use std::future::pending;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use super::log::Log;
 use crate::store::health::Health;
-use crate::store::{Entry, Event, StoreError};
+use crate::store::{CallEntry, Entry, Event, StoreError};
 
 /// The number of events at which a batch takes no further entries.
 const BATCH: usize = 256;
 
 /// The maximum number of times that the task yields for more entries, as long as each time brings some.
 const TURNS: usize = 4;
+
+/// The maximum size of a batch that this task writes, in token ids. Other tasks of its thread wait meanwhile, for about
+/// half a millisecond at most.
+const SMALL: usize = 4096;
+/// The size of a call without ids. To encode its other parts takes as long as to encode so many ids.
+const CALL: usize = 256;
 
 /// Events that are written together, and the channel that reports the result.
 #[derive(Debug)]
@@ -48,24 +57,25 @@ struct Writing {
     waiting: Waiting,
 }
 
-/// Starts to gather entries. Ends after an [`Entry::Finish`], once every reserved place is used or dropped. After each
-/// notification of `distrusted`, the next batch begins a new segment.
-pub(crate) fn spawn(
-    entries: mpsc::Receiver<Entry>,
-    health: Health,
-    distrusted: Arc<Notify>,
-) -> mpsc::Receiver<Batch> {
+/// The task that gathers entries.
+pub(crate) struct GroupCommit {
+    pub(crate) entries: mpsc::Receiver<Entry>,
+    pub(crate) log: Arc<Mutex<Log>>,
+    pub(crate) health: Health,
+    /// After each notification, the next batch begins a new segment.
+    pub(crate) distrusted: Arc<Notify>,
+}
+
+/// Starts to gather entries. Ends after an [`Entry::Finish`], once every reserved place is used or dropped. Returns the
+/// batches for the writer's thread.
+pub(crate) fn spawn(gathers: GroupCommit) -> mpsc::Receiver<Batch> {
     let (batches, to_write) = mpsc::channel(1);
-    tokio::spawn(gather(entries, batches, health, distrusted));
+    tokio::spawn(gather(gathers, batches));
     to_write
 }
 
-async fn gather(
-    mut entries: mpsc::Receiver<Entry>,
-    batches: mpsc::Sender<Batch>,
-    health: Health,
-    distrusted: Arc<Notify>,
-) {
+async fn gather(gathers: GroupCommit, batches: mpsc::Sender<Batch>) {
+    let GroupCommit { mut entries, log, health, distrusted } = gathers;
     let mut gathered = Gathered::default();
     let mut writing: Option<Writing> = None;
     let mut is_over = false;
@@ -92,7 +102,11 @@ async fn gather(
         }
         if writing.is_none() && !gathered.is_empty() {
             gathered.look_for_more(&mut entries).await;
-            writing = gathered.send(&batches).await;
+            if gathered.write_small(&log) {
+                answer(gathered.take_waiting(), &Ok(()));
+            } else {
+                writing = gathered.send(&batches).await;
+            }
         }
     }
 }
@@ -120,6 +134,17 @@ fn retract(events: &[Event], waiting: &mut Waiting, error: &StoreError) -> Vec<E
         kept.send(Err(error.clone())).ok().map(|()| event)
     });
     answered.flat_map(Event::retractions).collect()
+}
+
+/// Returns the time that an event takes to encode, as a number of token ids.
+fn size(event: &Event) -> usize {
+    let of_call = |kept: &CallEntry| CALL + kept.token_ids();
+    match event {
+        Event::Call(kept) => of_call(kept),
+        Event::Batch(calls) => calls.iter().map(of_call).sum(),
+        // Other events have some hundred bytes, and no call waits for many of them.
+        _ => 0,
+    }
 }
 
 fn is_waited_for(waiting: &Waiting) -> bool {
@@ -176,6 +201,23 @@ impl Gathered {
                 break;
             }
         }
+    }
+
+    /// Writes the events, if that takes microseconds. Returns whether they are written.
+    fn write_small(&self, log: &Mutex<Log>) -> bool {
+        if self.in_new_segment || self.events.iter().map(size).sum::<usize>() > SMALL {
+            return false;
+        }
+        // The writer's thread removes segments at its start. A poisoned log is a defect, which that thread reports.
+        let Ok(mut log) = log.try_lock() else { return false };
+        // The writer's thread repeats a failed append, and reports it.
+        !log.waits_for_disk() && log.append(&self.events).is_ok()
+    }
+
+    /// Removes the events, which are written, and returns their waiters.
+    fn take_waiting(&mut self) -> Waiting {
+        self.events.clear();
+        std::mem::take(&mut self.waiting)
     }
 
     /// Sends the events to the writer. Events that arrive while they are written form the next batch.
