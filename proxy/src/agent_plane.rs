@@ -148,11 +148,10 @@ impl AgentPlane {
         let (head, body) = sent.await?.into_parts();
         let head = head_for_agent(head);
         let names = self.names(trial);
-        // Without aliases the list passes through unread, like every other answer without an edit.
-        if !head.status.is_success() || names.are_none() {
-            return Ok(Response::from_parts(head, boxed(body)));
-        }
         let models = read_answer(body, self.longest_silence).await?;
+        if !head.status.is_success() || names.are_none() {
+            return Ok(Response::from_parts(head, whole(models)));
+        }
         let with_aliases = names.listed(&models).map(Bytes::from);
         Ok(Response::from_parts(head, whole(with_aliases.unwrap_or(models))))
     }

@@ -1,10 +1,12 @@
 //! The vLLM servers behind the proxy. [`Pool`] chooses the server of a call, and [`replica`] holds the state of a
-//! server. `health` checks the servers, and [`body`] is the body of an answer.
+//! server. `health` checks the servers, and [`body`] is the body of an answer. [`http1`] sends requests and reads
+//! answers.
 
 mod address;
 mod body;
 mod flaws;
 mod health;
+mod http1;
 mod ids_support;
 mod model_card;
 mod parser_question;
@@ -19,6 +21,7 @@ mod settings;
 pub use address::{Address, InvalidAddress};
 pub(crate) use body::UpstreamBody;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
+pub(crate) use http1::{AnswerError, ReadLimits};
 pub(crate) use model_card::ModelCard;
 pub use model_card::SamplingDefaults;
 pub(crate) use pool::{AddressTaken, Pool};

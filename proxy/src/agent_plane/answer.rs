@@ -7,13 +7,12 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header, response};
 use http_body::Frame;
-use http_body_util::{BodyExt, Limited, StreamBody};
+use http_body_util::StreamBody;
 use rolltap_rollout::call::CallStatus;
 
 use crate::agent_plane::call::OutgoingCall;
 use crate::agent_plane::error::AgentError;
 use crate::agent_plane::request::AgentRequest;
-use crate::agent_plane::request_body::joined;
 use crate::agent_plane::{AgentPlane, AnswerBody, boxed};
 use crate::dialect::ResponseAdapter;
 use crate::dialect::error_shape::ErrorShape;
@@ -23,7 +22,7 @@ use crate::trial::Trial;
 use crate::trial::call::{CallEnded, InFlightCall};
 use crate::trial::replay::Replay;
 use crate::trial::retry::Fingerprint;
-use crate::upstream::{self, UpstreamBody};
+use crate::upstream::{self, AnswerError, ReadLimits, UpstreamBody};
 
 /// The largest answer in bytes. A million tokens with logprobs and alternatives need less.
 const LARGEST_ANSWER: usize = 1 << 30;
@@ -144,24 +143,16 @@ async fn failure(
 }
 
 /// Reads a whole answer of at most [`LARGEST_ANSWER`] bytes. `longest_silence` limits the time between two of its
-/// frames.
+/// parts.
 pub(super) async fn read_answer(body: UpstreamBody, longest_silence: Duration) -> Result<Bytes, AgentError> {
-    let broke_off = |status, reason: &dyn std::fmt::Display| {
-        AgentError::new(status, "UpstreamError", format!("the upstream's answer broke off: {reason}"))
-    };
-    let mut body = std::pin::pin!(Limited::new(body, LARGEST_ANSWER));
-    let mut pieces = Vec::new();
-    loop {
-        match tokio::time::timeout(longest_silence, body.frame()).await {
-            Ok(None) => return Ok(joined(pieces)),
-            Ok(Some(Ok(frame))) => pieces.extend(frame.into_data()),
-            Ok(Some(Err(error))) => return Err(broke_off(StatusCode::BAD_GATEWAY, &error)),
-            Err(_) => {
-                let reason = format!("nothing more came for {longest_silence:?}");
-                return Err(broke_off(StatusCode::GATEWAY_TIMEOUT, &reason));
-            }
-        }
-    }
+    let limits = ReadLimits { bytes: LARGEST_ANSWER, silence: longest_silence };
+    body.whole(limits).await.map_err(|error| {
+        let status = match error {
+            AnswerError::Silent(_) => StatusCode::GATEWAY_TIMEOUT,
+            _ => StatusCode::BAD_GATEWAY,
+        };
+        AgentError::new(status, "UpstreamError", format!("the upstream's answer broke off: {error}"))
+    })
 }
 
 /// The head of upstream's answer without the headers of upstream's own connection.

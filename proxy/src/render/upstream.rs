@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::token::TokenId;
 use serde::Deserialize;
@@ -14,10 +13,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json, json};
 
 use super::{RenderError, RequestInputs};
-use crate::upstream::Pool;
+use crate::upstream::{Pool, ReadLimits};
 
 /// The maximum size of an answer in bytes. The ids of a long prompt are some megabytes of JSON.
-const LARGEST_ANSWER: usize = 64 << 20;
+const LIMITS: ReadLimits = ReadLimits { bytes: 64 << 20, silence: PATIENCE };
 /// The timeout of one question. A rendering that takes longer saves nothing.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -88,8 +87,7 @@ impl UpstreamRenderer<'_> {
         let body = serde_json::to_vec(body).map_err(|error| failed(path, error.to_string()))?;
         let sent = self.pool.send(self.trial, Method::POST, path, &headers, body.into());
         let (head, body) = sent.await.map_err(|error| failed(path, error.to_string()))?.into_parts();
-        let whole = Limited::new(body, LARGEST_ANSWER).collect();
-        let bytes = whole.await.map_err(|error| failed(path, error.to_string()))?.to_bytes();
+        let bytes = body.whole(LIMITS).await.map_err(|error| failed(path, error.to_string()))?;
         if !head.status.is_success() {
             return Err(not_answered(path, head.status, String::from_utf8_lossy(&bytes).into_owned()));
         }

@@ -1,17 +1,15 @@
 //! A streaming answer: reads it from upstream, splits it into events, records them, and rewrites them for the agent.
 
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::Body;
 
 use crate::dialect::{ResponseAdapter, StreamProgress};
 use crate::recorder::Recorder;
 use crate::store::StoreError;
 use crate::trial::call::CallEnded;
-use crate::upstream::UpstreamBody;
+use crate::upstream::{AnswerError, UpstreamBody};
 use crate::wire::chunk_edit::ChunkRewriter;
 use crate::wire::sse::{Decoder, EventTooLong};
 
@@ -39,7 +37,7 @@ pub(crate) enum Broken {
     #[error(transparent)]
     CallEnded(#[from] CallEnded),
     #[error("upstream broke off: {0}")]
-    Upstream(#[from] hyper::Error),
+    Upstream(#[from] AnswerError),
     #[error("upstream ended its stream without an end: {0}")]
     Unfinished(&'static str),
     #[error("upstream sent nothing for {0:?}")]
@@ -66,16 +64,12 @@ impl Streaming {
         recorder: &mut Recorder,
         cx: &mut Context<'_>,
     ) -> Poll<Result<ReadOutcome, Broken>> {
-        let Some(frame) = ready!(Pin::new(&mut self.upstream).poll_frame(cx)) else {
+        let Some(data) = ready!(self.upstream.poll_data(cx)) else {
             let is_between_events = self.decoder.rest().is_empty();
             let reason = if is_between_events { "no [DONE] came" } else { "it broke off in an event" };
             return Poll::Ready(Err(Broken::Unfinished(reason)));
         };
-        // vLLM sends no data in trailers.
-        Poll::Ready(match frame?.into_data() {
-            Ok(bytes) => self.take(bytes, recorder),
-            Err(_) => Ok(ReadOutcome::Nothing),
-        })
+        Poll::Ready(self.take(data?, recorder))
     }
 
     /// Decodes bytes from upstream. Records the complete events, and returns them in the agent's form.
@@ -84,6 +78,7 @@ impl Streaming {
         let mut passing = ChunkRewriter::of(arrived.bytes.clone());
         for event in arrived.events {
             if self.back.event(&arrived.bytes, event, recorder, &mut passing) == StreamProgress::Last {
+                self.upstream.needs_no_more();
                 // The events before the last event go out together with it, because they arrived in the same read.
                 return Ok(ReadOutcome::Last(passing.into_bytes()));
             }

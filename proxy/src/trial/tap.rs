@@ -39,7 +39,9 @@ enum End {
     Ahead,
     /// The last events wait until the record is durable.
     Held { kept: SharedDurable, events: Bytes },
-    /// All events were passed on.
+    /// The stream broke off, and the agent's connection gets the error with the next poll.
+    Broken(Broken),
+    /// All events were passed on, or the error.
     Reached,
 }
 
@@ -62,7 +64,7 @@ impl TapBody {
                     }
                     return Poll::Ready(kept.map(|()| events).map_err(Broken::from));
                 }
-                End::Ahead | End::Reached => {}
+                End::Ahead | End::Broken(_) | End::Reached => {}
             }
             match self.guard.poll_next(cx) {
                 Poll::Ready(next) => {
@@ -95,15 +97,21 @@ impl Body for TapBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        if matches!(self.end, End::Reached) {
-            return Poll::Ready(None);
+        match std::mem::replace(&mut self.end, End::Reached) {
+            End::Reached => return Poll::Ready(None),
+            End::Broken(broken) => return Poll::Ready(Some(Err(broken))),
+            unfinished => self.end = unfinished,
         }
-        let more = ready!(self.poll_more(cx));
-        // No frame may follow an error.
-        if more.is_err() {
-            self.end = End::Reached;
+        match ready!(self.poll_more(cx)) {
+            Ok(events) => Poll::Ready(Some(Ok(Frame::data(events)))),
+            Err(broken) => {
+                // hyper closes the connection at an error, and discards events that it has not written. It writes them
+                // if this poll is pending.
+                self.end = End::Broken(broken);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
         }
-        Poll::Ready(Some(more.map(Frame::data)))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use http::uri::Authority;
 use http::{HeaderValue, Uri};
 
 /// The base URL of an upstream, given with or without `/v1`, and the API key that it requires (vLLM's `--api-key`).
@@ -10,6 +11,11 @@ use http::{HeaderValue, Uri};
 pub struct Address {
     /// Scheme, authority, and the path before `/v1`, without a final slash.
     base: String,
+    authority: Authority,
+    /// The authority, as the header `Host`.
+    host: HeaderValue,
+    /// The path before `/v1`, without a final slash.
+    prefix: String,
     authorization: Option<HeaderValue>,
 }
 
@@ -39,13 +45,22 @@ impl Address {
         self.authorization.as_ref()?.to_str().ok()?.strip_prefix("Bearer ")
     }
 
-    pub(super) fn authorization(&self) -> Option<HeaderValue> {
-        self.authorization.clone()
+    pub(super) fn authorization(&self) -> Option<&HeaderValue> {
+        self.authorization.as_ref()
     }
 
-    /// Returns the URL of `path`, which begins with a slash.
-    pub(super) fn join(&self, path: &str) -> String {
-        format!("{}{path}", self.base)
+    pub(super) fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// Returns the value of the header `Host`.
+    pub(super) fn host(&self) -> &HeaderValue {
+        &self.host
+    }
+
+    /// Returns the path before the path of each request, without a final slash.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
     }
 }
 
@@ -71,7 +86,14 @@ impl FromStr for Address {
         let path = uri.path().trim_end_matches('/');
         // The paths of calls begin with `/v1` themselves.
         let path = path.strip_suffix("/v1").unwrap_or(path);
-        Ok(Self { base: format!("http://{authority}{path}"), authorization: None })
+        let host = HeaderValue::from_str(authority.as_str()).map_err(|error| invalid(&error.to_string()))?;
+        Ok(Self {
+            base: format!("http://{authority}{path}"),
+            authority: authority.clone(),
+            host,
+            prefix: path.to_owned(),
+            authorization: None,
+        })
     }
 }
 
@@ -97,10 +119,11 @@ mod tests {
     fn with_and_without_v1_are_the_same_server() {
         for text in ["http://h:8000", "http://h:8000/", "http://h:8000/v1", "http://h:8000/v1/"] {
             let address: Address = text.parse().unwrap();
-            assert_eq!(address.join("/v1/models"), "http://h:8000/v1/models", "{text}");
+            assert_eq!((address.authority().as_str(), address.prefix()), ("h:8000", ""), "{text}");
+            assert_eq!(address.host(), "h:8000", "{text}");
         }
         let behind_a_path: Address = "http://h/llm/v1".parse().unwrap();
-        assert_eq!(behind_a_path.join("/v1/models"), "http://h/llm/v1/models");
+        assert_eq!(behind_a_path.prefix(), "/llm");
     }
 
     #[test]

@@ -1,21 +1,19 @@
 //! The body of an answer from a replica.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use tokio::sync::Notify;
 
+use super::http1::{AnswerBody, AnswerError, ReadLimits};
 use super::{Replica, ServedBy};
 
 /// The body of an answer. Its call counts as in flight until the body is dropped.
 #[derive(Debug)]
 pub(crate) struct UpstreamBody {
-    body: Incoming,
+    body: AnswerBody,
     lease: Lease,
 }
 
@@ -39,7 +37,7 @@ pub(crate) struct Load {
 pub(super) struct Held<'a>(&'a Load);
 
 impl UpstreamBody {
-    pub(super) fn new(body: Incoming, lease: Lease) -> Self {
+    pub(super) fn new(body: AnswerBody, lease: Lease) -> Self {
         Self { body, lease }
     }
 
@@ -47,25 +45,20 @@ impl UpstreamBody {
     pub(crate) fn served_by(&self) -> &ServedBy {
         &self.lease.served_by
     }
-}
 
-impl Body for UpstreamBody {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+    /// Returns the next data. `None` is the end of the answer.
+    pub(crate) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, AnswerError>>> {
+        self.body.poll_data(cx)
     }
 
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+    /// Reads the answer to its end.
+    pub(crate) async fn whole(self, limits: ReadLimits) -> Result<Bytes, AnswerError> {
+        self.body.whole(limits).await
     }
 
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+    /// Notes that the reader needs no further data, so that the connection is kept for another request.
+    pub(crate) fn needs_no_more(&mut self) {
+        self.body.needs_no_more();
     }
 }
 

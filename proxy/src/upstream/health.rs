@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::replica::{Connections, Outgoing, Replica};
+use super::http1::ReadLimits;
+use super::replica::{Outgoing, Replica};
 use super::send_error::SendFailure;
 use super::{IdsPlace, ModelCard, Pool, parser_question};
 use crate::store::Store;
@@ -24,7 +24,7 @@ const CHECK_WHEN_OUT: Duration = Duration::from_secs(1);
 const MODELS_HOLD: Duration = Duration::from_secs(60);
 /// The pause before a server without `/weight_info` is asked again, because it may be restarted with that path.
 const NO_WEIGHTS_HOLD: Duration = Duration::from_secs(60);
-const LARGEST_ANSWER: usize = 4 << 20;
+const LIMITS: ReadLimits = ReadLimits { bytes: 4 << 20, silence: PATIENCE };
 
 /// The answer of vLLM's `GET /weight_info`, which needs `VLLM_SERVER_DEV_MODE=1`.
 #[derive(Deserialize)]
@@ -74,7 +74,7 @@ struct Watcher {
 
 impl Watcher {
     async fn look(&mut self, pool: &Pool) {
-        match self.ask(pool.connections(), "/health").await {
+        match self.ask("/health").await {
             Ok((status, _)) if status.is_server_error() => {
                 self.replica
                     .check_failed(&SendFailure::Broken(format!("its /health answers {}", status.as_u16())));
@@ -89,7 +89,7 @@ impl Watcher {
                 }
                 self.weights(pool).await;
                 self.models(pool).await;
-                self.description(pool).await;
+                self.description().await;
                 return;
             }
         }
@@ -101,7 +101,7 @@ impl Watcher {
         if !is_due(self.weights_due) {
             return;
         }
-        match self.ask(pool.connections(), "/weight_info").await {
+        match self.ask("/weight_info").await {
             Ok((StatusCode::OK, body)) => match serde_json::from_slice::<WeightInfo>(&body) {
                 Ok(info) => self.learn_version(pool, &info.weight_version).await,
                 Err(_) => self.weights_due = Some(Instant::now() + NO_WEIGHTS_HOLD),
@@ -147,7 +147,7 @@ impl Watcher {
         if !is_due(self.models_due) {
             return;
         }
-        let card = match self.ask(pool.connections(), "/v1/models").await {
+        let card = match self.ask("/v1/models").await {
             Ok((StatusCode::OK, body)) => ModelCard::from_models_answer(&body),
             _ => None,
         };
@@ -159,22 +159,22 @@ impl Watcher {
     }
 
     /// Reads the description. It has some hundred kilobytes, so it is requested once.
-    async fn description(&mut self, pool: &Pool) {
+    async fn description(&mut self) {
         if self.is_described {
             return;
         }
         // A server that cannot answer now is asked at the next check.
-        let Ok((status, body)) = self.ask(pool.connections(), "/openapi.json").await else { return };
+        let Ok((status, body)) = self.ask("/openapi.json").await else { return };
         self.is_described = !status.is_server_error();
         if status == StatusCode::OK {
             self.replica.takes_ids_in(IdsPlace::in_description(&body));
-            self.parser(pool, &body).await;
+            self.parser(&body).await;
         }
     }
 
     /// Asks whether the server parses its answers. If it gives no answer, the reasoning in a stream shows that it has a
     /// parser.
-    async fn parser(&self, pool: &Pool, description: &[u8]) {
+    async fn parser(&self, description: &[u8]) {
         if !parser_question::is_answered_by(description) {
             return;
         }
@@ -183,7 +183,7 @@ impl Watcher {
         let body = Bytes::from_static(parser_question::QUESTION.as_bytes());
         let question =
             Outgoing { method: Method::POST, path: parser_question::PATH, headers: &headers, body };
-        let answer = self.answer_to(pool.connections(), &question).await;
+        let answer = self.answer_to(&question).await;
         if let Ok((StatusCode::OK, answer)) = answer
             && let Some(has_parser) = parser_question::has_parser(&answer)
         {
@@ -204,23 +204,18 @@ impl Watcher {
         });
     }
 
-    async fn ask(&self, connections: &Connections, path: &str) -> Result<(StatusCode, Bytes), SendFailure> {
+    async fn ask(&self, path: &str) -> Result<(StatusCode, Bytes), SendFailure> {
         let headers = HeaderMap::new();
         let request = Outgoing { method: Method::GET, path, headers: &headers, body: Bytes::new() };
-        self.answer_to(connections, &request).await
+        self.answer_to(&request).await
     }
 
-    async fn answer_to(
-        &self,
-        connections: &Connections,
-        request: &Outgoing<'_>,
-    ) -> Result<(StatusCode, Bytes), SendFailure> {
+    async fn answer_to(&self, request: &Outgoing<'_>) -> Result<(StatusCode, Bytes), SendFailure> {
         let asked = async {
-            let answer = self.replica.send(connections, PATIENCE, request).await?;
+            let answer = self.replica.send(PATIENCE, request).await?;
             let status = answer.status();
-            let body = Limited::new(answer.into_body(), LARGEST_ANSWER).collect().await;
-            let body = body.map_err(|error| SendFailure::Broken(error.to_string()))?;
-            Ok((status, body.to_bytes()))
+            let body = answer.into_body().whole(LIMITS).await;
+            Ok((status, body.map_err(|error| SendFailure::Broken(error.to_string()))?))
         };
         tokio::time::timeout(PATIENCE, asked).await.unwrap_or(Err(SendFailure::Silent(PATIENCE)))
     }

@@ -7,14 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use dashmap::DashMap;
 use http::{HeaderMap, Method, Response, StatusCode};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rolltap_rollout::ids::TrialId;
 
 use super::body::{Lease, Load, UpstreamBody};
 use super::health::watch;
-use super::replica::{Connections, Outgoing, Replica, ReplicaId};
+use super::http1::Connections;
+use super::replica::{Outgoing, Replica, ReplicaId};
 use super::send_error::{SendError, SendFailure};
 use super::{Address, IdsPlace, ModelCard};
 use crate::common::metrics::FlawCounts;
@@ -22,18 +20,12 @@ use crate::store::{Durable, QueueSlot, Store};
 use crate::upstream::PoolSettings;
 use crate::upstream::policy::{Policy, Version};
 
-/// The timeout of a connection attempt. A server that does not accept the connection within this time is down.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// vLLM closes a connection that was idle for 5 s (`VLLM_HTTP_TIMEOUT_KEEP_ALIVE`). The proxy closes idle connections
-/// earlier, so that no call is sent on a connection that is just closing.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 /// The maximum time that the opening of a trial waits for the model card.
 const MODEL_PATIENCE: Duration = Duration::from_secs(2);
 
-/// All upstream servers, and the connections to them.
+/// All upstream servers.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    connections: Connections,
     settings: PoolSettings,
     /// The time within which a server must begin to answer.
     patience: Duration,
@@ -56,7 +48,7 @@ struct Replicas {
 /// An upstream with that address exists already.
 #[derive(Debug, thiserror::Error)]
 #[error("{0} is an upstream already")]
-pub(crate) struct AddressTaken(Address);
+pub(crate) struct AddressTaken(String);
 
 impl Pool {
     /// Starts a pool of these servers, and their checks.
@@ -68,15 +60,7 @@ impl Pool {
         store: Store,
         flaws: FlawCounts,
     ) -> Arc<Self> {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let connections = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .build(connector);
         let pool = Arc::new(Self {
-            connections,
             settings,
             patience,
             replicas: RwLock::default(),
@@ -100,7 +84,7 @@ impl Pool {
             let mut replicas = self.replicas.write().unwrap_or_else(PoisonError::into_inner);
             let is_there = |replica: &Arc<Replica>| !replica.is_draining() && *replica.address() == address;
             if replicas.all.iter().any(is_there) {
-                return Err(AddressTaken(address));
+                return Err(AddressTaken(address.to_string()));
             }
             let replica = Arc::new(Replica::new(
                 replicas.next_id,
@@ -115,6 +99,7 @@ impl Pool {
         // The version may have been set before the replica was in the list.
         replica.has_version(self.policy.current().ordinal);
         tokio::spawn(watch(Arc::downgrade(self), Arc::clone(&replica)));
+        tokio::spawn(Connections::prune(Arc::downgrade(replica.connections())));
         Ok(replica)
     }
 
@@ -136,6 +121,7 @@ impl Pool {
         if is_done {
             let mut replicas = self.replicas.write().unwrap_or_else(PoisonError::into_inner);
             replicas.all.retain(|other| other.id != replica.id);
+            replica.connections().close();
         }
         is_done
     }
@@ -158,7 +144,7 @@ impl Pool {
             let lease = self.lease(trial, request.is_question(), &tried).await?;
             let replica = Arc::clone(&lease.served_by.replica);
             tried.push(replica.id);
-            match replica.send(&self.connections, self.patience, &request).await {
+            match replica.send(self.patience, &request).await {
                 Ok(response)
                     if response.status() == StatusCode::SERVICE_UNAVAILABLE && self.has_other(&tried) => {}
                 Ok(response) if response.status().is_redirection() => {
@@ -310,10 +296,6 @@ impl Pool {
 
     pub(crate) fn load(&self) -> &Load {
         &self.load
-    }
-
-    pub(super) fn connections(&self) -> &Connections {
-        &self.connections
     }
 
     pub(super) fn settings(&self) -> &PoolSettings {

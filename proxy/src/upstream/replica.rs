@@ -6,14 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Method, Request, Response, header};
-use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
+use http::{HeaderMap, HeaderName, Method, Response, header};
 use rolltap_rollout::call::Flaw;
 use tokio::sync::{Notify, watch};
 
+use super::http1::{AnswerBody, Connections, Request, RequestHead};
 use super::ids_support::IdsSupport;
 use super::send_error::SendFailure;
 use super::{Address, IdsPlace, ModelCard};
@@ -35,9 +32,6 @@ const FORWARDED: [HeaderName; 5] = [
     HeaderName::from_static("x-request-id"),
 ];
 
-/// The connections to all servers.
-pub(super) type Connections = Client<HttpConnector, Full<Bytes>>;
-
 /// Identifies a replica while this process runs.
 pub(crate) type ReplicaId = u64;
 
@@ -46,6 +40,7 @@ pub(crate) type ReplicaId = u64;
 pub(crate) struct Replica {
     pub(crate) id: ReplicaId,
     address: Address,
+    connections: Arc<Connections>,
     standing: Mutex<Eligibility>,
     is_draining: AtomicBool,
     /// The number of calls in flight.
@@ -81,6 +76,7 @@ impl Replica {
     pub(super) fn new(id: ReplicaId, address: Address, policy: Arc<Policy>, flaws: FlawCounts) -> Self {
         Self {
             id,
+            connections: Connections::to(address.authority().clone()),
             address,
             standing: Mutex::new(Eligibility::In { failed: 0 }),
             is_draining: AtomicBool::new(false),
@@ -222,26 +218,28 @@ impl Replica {
     /// Sends a request. `patience` is the time within which the response must begin.
     pub(super) async fn send(
         &self,
-        connections: &Connections,
         patience: Duration,
         request: &Outgoing<'_>,
-    ) -> Result<Response<Incoming>, SendFailure> {
-        let mut outgoing =
-            Request::builder().method(request.method.clone()).uri(self.address.join(request.path));
-        if let Some(headers) = outgoing.headers_mut() {
-            for name in &FORWARDED {
-                headers.extend(request.headers.get(name).map(|value| (name.clone(), value.clone())));
-            }
-            // The proxy's own key replaces the credentials of the agent.
-            headers.extend(self.address.authorization().map(|value| (header::AUTHORIZATION, value)));
+    ) -> Result<Response<AnswerBody>, SendFailure> {
+        let request = self.outgoing(request)?;
+        let answered = self.connections.request(&request);
+        tokio::time::timeout(patience, answered).await.unwrap_or(Err(SendFailure::Silent(patience)))
+    }
+
+    fn outgoing(&self, request: &Outgoing<'_>) -> Result<Request, SendFailure> {
+        let head = RequestHead::new(&request.method, self.address.prefix(), request.path);
+        let mut head = head.map_err(|error| SendFailure::Broken(error.to_string()))?;
+        head.add(&header::HOST, self.address.host());
+        for name in &FORWARDED {
+            request.headers.get(name).iter().for_each(|value| head.add(name, value));
         }
-        let outgoing = outgoing
-            .body(Full::new(request.body.clone()))
-            .map_err(|error| SendFailure::Broken(error.to_string()))?;
-        match tokio::time::timeout(patience, connections.request(outgoing)).await {
-            Ok(answered) => answered.map_err(|error| SendFailure::of(&error)),
-            Err(_) => Err(SendFailure::Silent(patience)),
-        }
+        // The proxy's own key replaces the credentials of the agent.
+        self.address.authorization().iter().for_each(|value| head.add(&header::AUTHORIZATION, value));
+        Ok(head.with_body(&request.method, request.body.clone()))
+    }
+
+    pub(super) fn connections(&self) -> &Arc<Connections> {
+        &self.connections
     }
 
     /// Notes that the replica accepted an id prompt.

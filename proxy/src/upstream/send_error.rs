@@ -1,6 +1,5 @@
 //! The reasons why a server, or the whole pool, gives no answer to a request.
 
-use std::io;
 use std::time::Duration;
 
 use http::{Response, StatusCode, header};
@@ -13,7 +12,8 @@ pub(super) enum SendFailure {
     /// The request was never sent.
     #[error("{0}")]
     Connect(String),
-    /// The connection closed before a response began.
+    /// The connection closed before a response began. A server may close an idle connection while a request is being sent
+    /// on it.
     #[error("it closed the connection before it answered: {0}")]
     Closed(String),
     /// Any other failure, such as a response that is not HTTP.
@@ -44,22 +44,6 @@ pub(crate) enum SendError {
 }
 
 impl SendFailure {
-    pub(super) fn of(error: &hyper_util::client::legacy::Error) -> Self {
-        let reason = root_cause(error);
-        if error.is_connect() {
-            return Self::Connect(reason);
-        }
-        // A server may close an idle connection while a request is being sent on it.
-        let is_closed = |cause: &(dyn std::error::Error + 'static)| {
-            cause.is::<io::Error>()
-                || cause.downcast_ref::<hyper::Error>().is_some_and(|error| {
-                    error.is_incomplete_message() || error.is_canceled() || error.is_closed()
-                })
-        };
-        let causes = std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |e| e.source());
-        if causes.into_iter().any(is_closed) { Self::Closed(reason) } else { Self::Broken(reason) }
-    }
-
     /// Whether no server listens there. An immediate retry would fail too.
     pub(super) fn is_conclusive(&self) -> bool {
         matches!(self, Self::Connect(_))
@@ -88,7 +72,7 @@ impl SendError {
 }
 
 /// Returns the innermost error, without the layers around it.
-fn root_cause(error: &dyn std::error::Error) -> String {
+pub(super) fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
         cause = source;

@@ -1,0 +1,24 @@
+//! An HTTP/1.1 client that the task of a call drives itself (RFC 9112).
+//!
+//! hyper's client polls a connection in a task of its own, which passes every part of an answer through a channel. Here,
+//! the task that writes to the agent reads the upstream's socket, and no connection holds a buffer: a read goes to the
+//! buffer of its thread ([`scratch`]), and only the bytes of the answer are copied out of it.
+//!
+//! [`Connections`] has the connections to one server, [`connection`] sends a request and reads the head of its answer, and
+//! [`AnswerBody`] reads the rest. [`request`], [`response_head`], [`framing`] and [`chunked`] are free of I/O.
+
+mod answer_body;
+mod chunked;
+mod connection;
+mod connections;
+mod framing;
+mod request;
+mod response_head;
+mod scratch;
+#[cfg(test)]
+mod tests;
+
+pub(super) use answer_body::AnswerBody;
+pub(crate) use answer_body::{AnswerError, ReadLimits};
+pub(super) use connections::Connections;
+pub(super) use request::{Request, RequestHead};

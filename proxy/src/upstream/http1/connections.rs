@@ -1,0 +1,171 @@
+//! The connections to one server: new ones, and those that wait for their next request.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use http::uri::Authority;
+use http::{Response, Uri};
+use hyper_util::client::legacy::connect::HttpConnector;
+use tokio::net::TcpStream;
+use tower::ServiceExt;
+
+use super::answer_body::AnswerBody;
+use super::connection::exchange;
+use super::framing::Framing;
+use super::request::Request;
+use crate::upstream::send_error::{SendFailure, root_cause};
+
+/// The timeout of a connection attempt. A server that does not accept the connection within this time is down.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// vLLM closes a connection that was idle for 5 s (`VLLM_HTTP_TIMEOUT_KEEP_ALIVE`). The proxy closes idle connections
+/// earlier, so that no call is sent on a connection that is just closing.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
+/// The time between two examinations of the idle connections.
+const PRUNED_EVERY: Duration = Duration::from_secs(1);
+
+/// The connections to one server.
+#[derive(Debug)]
+pub(in crate::upstream) struct Connections {
+    server: Authority,
+    connector: HttpConnector,
+    /// The connections without a call in flight. The last one was used last.
+    idle: Mutex<Vec<IdleConnection>>,
+}
+
+/// A connection whose last answer was read to its last useful byte.
+#[derive(Debug)]
+struct IdleConnection {
+    stream: TcpStream,
+    /// The rest of the last answer: nothing, or the end of its framing.
+    rest: Framing,
+    since: Instant,
+}
+
+/// Whether an idle connection can carry a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Readiness {
+    Ready,
+    /// The end of the last answer has not arrived.
+    Unfinished,
+    /// The server closed the connection, or sent bytes that no request asked for.
+    Unusable,
+}
+
+impl Connections {
+    pub(in crate::upstream) fn to(server: Authority) -> Arc<Self> {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        Arc::new(Self { server, connector, idle: Mutex::default() })
+    }
+
+    /// Sends a request, and returns the head of the answer.
+    pub(in crate::upstream) async fn request(
+        self: &Arc<Self>,
+        request: &Request,
+    ) -> Result<Response<AnswerBody>, SendFailure> {
+        let mut stream = match self.take() {
+            Some(stream) => stream,
+            None => self.connect().await?,
+        };
+        let answered = exchange(&mut stream, request).await.inspect_err(|failure| {
+            // The server has probably closed the other connections too, for example by a restart.
+            if matches!(failure, SendFailure::Closed(_)) {
+                self.close();
+            }
+        })?;
+        let (parts, body) = AnswerBody::of(answered, stream, Arc::clone(self));
+        Ok(Response::from_parts(parts, body))
+    }
+
+    /// Closes the idle connections.
+    pub(in crate::upstream) fn close(&self) {
+        drop(std::mem::take(&mut *self.lock()));
+    }
+
+    /// Closes idle connections that are too old or unusable, until the last reference to `connections` drops. No task
+    /// polls an idle connection, so nothing else notices its end.
+    pub(in crate::upstream) async fn prune(connections: Weak<Self>) {
+        let mut due = tokio::time::interval(PRUNED_EVERY);
+        loop {
+            due.tick().await;
+            let Some(connections) = connections.upgrade() else { return };
+            connections.close_unusable();
+        }
+    }
+
+    fn close_unusable(&self) {
+        let mut idle = self.lock();
+        close_old(&mut idle);
+        idle.retain_mut(|connection| connection.readiness() != Readiness::Unusable);
+    }
+
+    /// Adds a connection whose answer needs no further byte. `rest` is the end of the answer's framing.
+    pub(super) fn put(&self, stream: TcpStream, rest: Framing) {
+        let mut idle = self.lock();
+        close_old(&mut idle);
+        idle.push(IdleConnection { stream, rest, since: Instant::now() });
+    }
+
+    /// Takes the ready connection that was used last.
+    fn take(&self) -> Option<TcpStream> {
+        let mut idle = self.lock();
+        close_old(&mut idle);
+        let mut at = idle.len();
+        while let Some(before) = at.checked_sub(1) {
+            at = before;
+            match idle.get_mut(at)?.readiness() {
+                Readiness::Ready => return Some(idle.remove(at).stream),
+                Readiness::Unfinished => {}
+                Readiness::Unusable => drop(idle.remove(at)),
+            }
+        }
+        None
+    }
+
+    /// Returns the state of each idle connection that is not unusable.
+    #[cfg(test)]
+    pub(super) fn idle_states(&self) -> Vec<Readiness> {
+        self.close_unusable();
+        self.lock().iter_mut().map(IdleConnection::readiness).collect()
+    }
+
+    async fn connect(&self) -> Result<TcpStream, SendFailure> {
+        let uri = Uri::builder().scheme("http").authority(self.server.clone()).path_and_query("/").build();
+        let uri = uri.map_err(|error| SendFailure::Broken(error.to_string()))?;
+        let connected = self.connector.clone().oneshot(uri).await;
+        connected.map(|stream| stream.into_inner()).map_err(|error| SendFailure::Connect(root_cause(&error)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<IdleConnection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl IdleConnection {
+    /// Reads what has arrived since the last call.
+    fn readiness(&mut self) -> Readiness {
+        let mut bytes = [0; 64];
+        loop {
+            match self.stream.try_read(&mut bytes) {
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    return if self.rest.is_done() { Readiness::Ready } else { Readiness::Unfinished };
+                }
+                Ok(count) if count > 0 && self.ends_with(bytes.get(..count).unwrap_or_default()) => {}
+                Ok(_) | Err(_) => return Readiness::Unusable,
+            }
+        }
+    }
+
+    /// Whether these bytes belong to the end of the last answer, and are no data.
+    fn ends_with(&mut self, bytes: &[u8]) -> bool {
+        let mut data = Vec::new();
+        self.rest.decode(bytes, &mut data) == Ok(bytes.len()) && data.is_empty()
+    }
+}
+
+/// Closes the connections that have been idle for too long. They come first in the list.
+fn close_old(idle: &mut Vec<IdleConnection>) {
+    let old = idle.partition_point(|connection| connection.since.elapsed() > IDLE_TIMEOUT);
+    idle.drain(..old);
+}

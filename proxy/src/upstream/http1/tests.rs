@@ -1,0 +1,229 @@
+//! Tests connections with a server on a real socket.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Method;
+use proptest::prelude::*;
+use rolltap_testing::{eventually, limit};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::connections::Readiness;
+use super::*;
+use crate::upstream::send_error::SendFailure;
+
+const STREAM: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+const LIMITS: ReadLimits = ReadLimits { bytes: 1 << 20, silence: Duration::from_secs(60) };
+
+async fn server() -> (TcpListener, std::sync::Arc<Connections>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    (listener, Connections::to(address.parse().unwrap()))
+}
+
+fn request(body: impl Into<Bytes>) -> Request {
+    RequestHead::new(&Method::POST, "", "/x").unwrap().with_body(&Method::POST, body.into())
+}
+
+/// Reads a request with an empty body.
+async fn read_request(stream: &mut TcpStream) {
+    let mut received = Vec::new();
+    while !received.ends_with(b"\r\n\r\n") {
+        assert!(stream.read_buf(&mut received).await.unwrap() > 0, "a request");
+    }
+}
+
+async fn next(body: &mut AnswerBody) -> Option<Result<Bytes, AnswerError>> {
+    tokio::time::timeout(limit(10), poll_fn(|cx| body.poll_data(cx))).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_stream_that_was_read_to_its_last_event_leaves_its_connection_for_another_request() {
+    let (listener, connections) = server().await;
+    let request = request("");
+    let serving = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        read_request(&mut stream).await;
+        stream.write_all(format!("{STREAM}3\r\nend\r\n").as_bytes()).await.unwrap();
+        stream
+    };
+    let (answer, mut stream) = tokio::join!(connections.request(&request), serving);
+    let mut body = answer.unwrap().into_body();
+    assert_eq!(next(&mut body).await.unwrap().unwrap(), "end");
+    body.needs_no_more();
+    drop(body);
+    assert_eq!(connections.idle_states(), [Readiness::Unfinished]);
+    // The end of the framing arrives after the body was dropped.
+    stream.write_all(b"0\r\n\r\n").await.unwrap();
+    eventually("the answer ends", async || connections.idle_states() == [Readiness::Ready]).await;
+    let again = async {
+        read_request(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(connections.request(&request), again);
+    assert_eq!(answer.unwrap().into_body().whole(LIMITS).await.unwrap(), "ok");
+    assert_eq!(connections.idle_states(), [Readiness::Ready]);
+}
+
+#[tokio::test]
+async fn a_connection_with_bytes_that_no_request_asked_for_is_not_used_again() {
+    for more in ["1\r\nx\r\n", "0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", "garbage"] {
+        let (listener, connections) = server().await;
+        let serving = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            read_request(&mut stream).await;
+            stream.write_all(format!("{STREAM}3\r\nend\r\n").as_bytes()).await.unwrap();
+            stream
+        };
+        let request = request("");
+        let (answer, mut stream) = tokio::join!(connections.request(&request), serving);
+        let mut body = answer.unwrap().into_body();
+        assert_eq!(next(&mut body).await.unwrap().unwrap(), "end");
+        body.needs_no_more();
+        drop(body);
+        stream.write_all(more.as_bytes()).await.unwrap();
+        eventually("the connection closes", async || connections.idle_states().is_empty()).await;
+        let again = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            read_request(&mut stream).await;
+            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+            stream
+        };
+        let (answer, _stream) = tokio::join!(connections.request(&request), again);
+        assert_eq!(answer.unwrap().into_body().whole(LIMITS).await.unwrap(), "", "{more}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_dropped_in_its_middle_closes_its_connection() {
+    let (listener, connections) = server().await;
+    let request = request("");
+    let serving = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        read_request(&mut stream).await;
+        stream.write_all(format!("{STREAM}3\r\nend\r\n").as_bytes()).await.unwrap();
+        stream
+    };
+    let (answer, mut stream) = tokio::join!(connections.request(&request), serving);
+    drop(answer);
+    let end = tokio::time::timeout(limit(10), stream.read(&mut [0; 9])).await.unwrap();
+    assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
+    assert!(connections.idle_states().is_empty());
+}
+
+/// A server that rejects a large request does not read the rest of it.
+#[tokio::test]
+async fn an_answer_to_the_first_half_of_a_request_arrives() {
+    let (listener, connections) = server().await;
+    let request = request(vec![b'x'; 32 << 20]);
+    let serving = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        assert!(stream.read(&mut [0; 1000]).await.unwrap() > 0);
+        stream.write_all(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig").await.unwrap();
+        stream
+    };
+    let (answer, _stream) = tokio::join!(connections.request(&request), serving);
+    let answer = answer.unwrap();
+    assert_eq!(answer.status(), 413);
+    assert_eq!(answer.into_body().whole(LIMITS).await.unwrap(), "big");
+    assert!(connections.idle_states().is_empty(), "the rest of the request was not sent");
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_closed_is_not_used_again() {
+    let (listener, connections) = server().await;
+    let request = request("");
+    for _ in 0..2 {
+        let serving = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            read_request(&mut stream).await;
+            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+            stream
+        };
+        let (answer, stream) = tokio::join!(connections.request(&request), serving);
+        assert_eq!(answer.unwrap().into_body().whole(LIMITS).await.unwrap(), "");
+        drop(stream);
+        eventually("the connection closes", async || connections.idle_states().is_empty()).await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_long_or_cut_is_an_error() {
+    let answers = [
+        ("content-length: 2000000\r\n\r\n", "longer"),
+        ("content-length: 9\r\n\r\nhalf", "closed"),
+        ("transfer-encoding: chunked\r\n\r\n9\r\nhalf", "closed"),
+        ("transfer-encoding: chunked\r\n\r\nzz\r\n", "chunk"),
+    ];
+    for (rest, said) in answers {
+        let (listener, connections) = server().await;
+        let serving = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            read_request(&mut stream).await;
+            stream.write_all(format!("HTTP/1.1 200 OK\r\n{rest}").as_bytes()).await.unwrap();
+        };
+        let request = request("");
+        let (answer, ()) = tokio::join!(connections.request(&request), serving);
+        let error = answer.unwrap().into_body().whole(LIMITS).await.unwrap_err().to_string();
+        assert!(error.contains(said), "{rest}: {error}");
+        assert!(connections.idle_states().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn no_server_and_a_server_that_closes_are_different_failures() {
+    let (listener, connections) = server().await;
+    let request = request("");
+    let (answer, _) = tokio::join!(connections.request(&request), async { drop(listener.accept().await) });
+    assert!(matches!(answer, Err(SendFailure::Closed(_))));
+    drop(listener);
+    assert!(matches!(connections.request(&request).await, Err(SendFailure::Connect(_))));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(rolltap_testing::sample(24, 500)))]
+
+    /// The server writes its answer in pieces, which arrive as one or several reads.
+    #[test]
+    fn a_body_is_what_the_server_sent(
+        chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..3000), 0..5),
+        is_chunked in any::<bool>(),
+        piece in 1..5000_usize,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let body = chunks.concat();
+        let mut answer = if is_chunked {
+            STREAM.as_bytes().to_vec()
+        } else {
+            format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()).into_bytes()
+        };
+        for chunk in &chunks {
+            let (size, end) = if is_chunked { (format!("{:x}\r\n", chunk.len()), "\r\n") } else { (String::new(), "") };
+            answer.extend([size.as_bytes(), chunk, end.as_bytes()].concat());
+        }
+        if is_chunked {
+            answer.extend(b"0\r\n\r\n");
+        }
+        let read = runtime.block_on(async {
+            let (listener, connections) = server().await;
+            let serving = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                stream.set_nodelay(true).unwrap();
+                read_request(&mut stream).await;
+                for piece in answer.chunks(piece) {
+                    stream.write_all(piece).await.unwrap();
+                    tokio::task::yield_now().await;
+                }
+                stream
+            };
+            let request = request("");
+            let reading = async { connections.request(&request).await.unwrap().into_body().whole(LIMITS).await };
+            let (read, _stream) = tokio::join!(reading, serving);
+            assert_eq!(connections.idle_states(), [Readiness::Ready]);
+            read.unwrap()
+        });
+        prop_assert_eq!(read, body);
+    }
+}
