@@ -19,6 +19,8 @@ pub(crate) struct Streaming {
     upstream: UpstreamBody,
     decoder: Decoder,
     back: ResponseAdapter,
+    /// The end of the stream for the agent, after the events that arrived with it.
+    last: Option<Bytes>,
 }
 
 /// The result of one read from upstream.
@@ -50,7 +52,7 @@ pub(crate) enum Broken {
 
 impl Streaming {
     pub(crate) fn new(upstream: UpstreamBody, back: ResponseAdapter) -> Self {
-        Self { upstream, decoder: Decoder::default(), back }
+        Self { upstream, decoder: Decoder::default(), back, last: None }
     }
 
     /// Returns the bytes that keep the agent's connection open while upstream is silent.
@@ -64,6 +66,9 @@ impl Streaming {
         recorder: &mut Recorder,
         cx: &mut Context<'_>,
     ) -> Poll<Result<ReadOutcome, Broken>> {
+        if let Some(last) = self.last.take() {
+            return Poll::Ready(Ok(ReadOutcome::Last(last)));
+        }
         let Some(data) = ready!(self.upstream.poll_data(cx)) else {
             let is_between_events = self.decoder.rest().is_empty();
             let reason = if is_between_events { "no [DONE] came" } else { "it broke off in an event" };
@@ -77,10 +82,17 @@ impl Streaming {
         let arrived = self.decoder.take(bytes)?;
         let mut passing = ChunkRewriter::of(arrived.bytes.clone());
         for event in arrived.events {
+            let before = passing.length();
             if self.back.event(&arrived.bytes, event, recorder, &mut passing) == StreamProgress::Last {
                 self.upstream.needs_no_more();
-                // The events before the last event go out together with it, because they arrived in the same read.
-                return Ok(ReadOutcome::Last(passing.into_bytes()));
+                let mut events = passing.into_bytes();
+                let last = events.split_off(before);
+                if events.is_empty() {
+                    return Ok(ReadOutcome::Last(last));
+                }
+                // The last event waits for the record. The events that arrived with it do not.
+                self.last = Some(last);
+                return Ok(ReadOutcome::Events(events));
             }
         }
         let events = passing.into_bytes();

@@ -37,6 +37,11 @@ impl ChunkRewriter {
         })
     }
 
+    /// Returns the number of bytes for the agent so far.
+    pub(crate) fn length(&self) -> usize {
+        self.changed.as_ref().map_or(self.as_it_came, Vec::len)
+    }
+
     /// Returns the bytes for the agent.
     pub(crate) fn into_bytes(self) -> Bytes {
         self.changed.map_or_else(|| self.read.slice(..self.as_it_came), Bytes::from)
