@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use rolltap_proxy::Settings;
 use serde_json::{Value, json};
+use tokio::runtime::{Builder, Runtime};
 
 /// A child process that is killed on drop.
 pub(crate) struct Process {
@@ -17,9 +18,12 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts this program in another role on the first core. The load has the second.
-    pub(crate) fn start(role: &[&str]) -> Self {
-        let mut child = pinned(0, role).stdout(Stdio::piped()).spawn().unwrap();
+    /// Starts this program in another role on these cores.
+    pub(crate) fn start_on(cores: &[usize], role: &[&str]) -> Self {
+        let list: Vec<_> = cores.iter().map(usize::to_string).collect();
+        let mut command = Command::new("taskset");
+        command.args(["-c", &list.join(",")]).arg(std::env::current_exe().unwrap()).args(role);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let mut addresses = line.split_whitespace().map(|address| address.parse().unwrap());
@@ -63,26 +67,28 @@ impl Drop for Process {
     }
 }
 
-/// Runs this program in another role on one core, until it exits.
-pub(crate) fn on_core(core: usize, role: &[&str]) {
-    assert!(pinned(core, role).status().unwrap().success());
-}
-
-fn pinned(core: usize, role: &[&str]) -> Command {
-    let mut command = Command::new("taskset");
-    command.args(["-c", &core.to_string()]).arg(std::env::current_exe().unwrap()).args(role);
-    command
+/// Builds a runtime with that many threads, as the program does: with one, there is no pool.
+pub(crate) fn runtime(workers: &str) -> Runtime {
+    let mut builder = match workers.parse().unwrap() {
+        1 => Builder::new_current_thread(),
+        workers => {
+            let mut builder = Builder::new_multi_thread();
+            builder.worker_threads(workers);
+            builder
+        }
+    };
+    builder.enable_all().build().unwrap()
 }
 
 /// Runs the proxy, prints its addresses on stdout, and serves until it is killed.
-pub(crate) fn run_proxy(upstream: &str, data: &str) {
-    // The program does the same on a machine with one core, and this process is pinned to one.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
+pub(crate) fn run_proxy(upstream: &str, data: &str, workers: &str) -> ! {
+    runtime(workers).block_on(async {
         let upstreams = vec![format!("http://{upstream}").parse().unwrap()];
         let settings = Settings::on_loopback(upstreams, data.into());
         let proxy = rolltap_proxy::start(settings).await.unwrap();
         println!("{} {}", proxy.agent_addrs()[0], proxy.admin_addr());
-        std::future::pending::<()>().await;
-    });
+        loop {
+            std::future::pending::<()>().await;
+        }
+    })
 }

@@ -6,25 +6,32 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::{Request, header};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
-use memchr::memmem;
+use tokio::task::JoinSet;
 
-use crate::upstream::{Knobs, now_us};
+use crate::answer::Knobs;
+use crate::client::Client;
+use crate::clock::now_us;
+use crate::reading::Reading;
+use crate::request::{self, Size};
+
+/// The longest time of one call.
+pub(crate) const CALL_LIMIT: Duration = Duration::from_secs(60);
 
 /// The load that the agents produce.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
+    pub(crate) knobs: Knobs,
     pub(crate) at_once: usize,
     /// Calls of all agents together.
     pub(crate) calls: usize,
     pub(crate) stream: bool,
-    /// Bytes of a request. With several turns, each request is longer than the previous one by this number.
-    pub(crate) body: usize,
+    pub(crate) size: Size,
+    /// The calls of a conversation. With several, each request is longer than the previous one.
     pub(crate) turns: usize,
+    /// The time between the starts of two agents.
+    pub(crate) ramp: Duration,
+    /// The time from the start of the load in which the latency of tokens does not count.
+    pub(crate) skip: Duration,
 }
 
 /// The counts of the answers.
@@ -32,87 +39,126 @@ pub(crate) struct Load {
 pub(crate) struct Seen {
     pub(crate) calls: usize,
     pub(crate) tokens: usize,
-    /// Microseconds between upstream's write and the agent's read, for each token of a stream.
+    pub(crate) errors: usize,
+    pub(crate) first_error: Option<String>,
+    /// Microseconds between upstream's write and the agent's read, for each token of a paced stream.
     pub(crate) one_way: Vec<u64>,
+    /// The largest number of concurrent calls.
+    pub(crate) at_once: usize,
+}
+
+impl Seen {
+    fn add(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.tokens += other.tokens;
+        self.errors += other.errors;
+        self.first_error = self.first_error.take().or(other.first_error);
+        self.one_way.extend(other.one_way);
+        self.at_once = self.at_once.max(other.at_once);
+    }
+}
+
+/// State that the agents of one load share.
+struct Shared {
+    load: Load,
+    target: SocketAddr,
+    path: String,
+    bodies: Vec<Bytes>,
+    began_us: u64,
+    left: AtomicUsize,
+    active: AtomicUsize,
 }
 
 /// Puts the load on `target`. Returns the counts, and the largest value of `resident` during the load.
 pub(crate) async fn run(
     load: &Load,
-    knobs: &Knobs,
     target: SocketAddr,
     path: &str,
     resident: impl Fn() -> f64,
 ) -> (Seen, f64) {
-    let mut connector = HttpConnector::new();
-    connector.set_nodelay(true);
-    let client: Client<HttpConnector, Full<Bytes>> = Client::builder(TokioExecutor::new()).build(connector);
-    let url: Arc<str> = format!("http://{target}{path}").into();
-    let bodies: Arc<Vec<Bytes>> = Arc::new((1..=load.turns).map(|turn| body(load, knobs, turn)).collect());
-    let left = Arc::new(AtomicUsize::new(load.calls));
-    let mut agents = tokio::task::JoinSet::new();
-    for _ in 0..load.at_once {
-        agents.spawn(agent(*knobs, client.clone(), Arc::clone(&url), Arc::clone(&bodies), Arc::clone(&left)));
+    let shared = Arc::new(Shared {
+        load: *load,
+        target,
+        path: path.to_owned(),
+        bodies: (0..load.turns)
+            .map(|turns| request::body(&load.knobs, load.stream, load.size, "", turns))
+            .collect(),
+        began_us: now_us(),
+        left: AtomicUsize::new(load.calls),
+        active: AtomicUsize::new(0),
+    });
+    let mut agents = JoinSet::new();
+    for number in 0..load.at_once {
+        agents.spawn(Arc::clone(&shared).agent(number));
     }
     let (mut seen, mut largest) = (Seen::default(), resident());
+    let mut tick = tokio::time::interval(Duration::from_millis(50));
     loop {
         tokio::select! {
-            of_agent = agents.join_next() => {
-                let Some(of_agent) = of_agent.map(Result::unwrap) else { return (seen, largest) };
-                seen.calls += of_agent.calls;
-                seen.tokens += of_agent.tokens;
-                seen.one_way.extend(of_agent.one_way);
-            }
-            () = tokio::time::sleep(Duration::from_millis(50)) => largest = largest.max(resident()),
+            of_agent = agents.join_next() => match of_agent {
+                Some(of_agent) => seen.add(of_agent.unwrap()),
+                None => return (seen, largest),
+            },
+            _ = tick.tick() => largest = largest.max(resident()),
         }
     }
 }
 
-fn body(load: &Load, knobs: &Knobs, turn: usize) -> Bytes {
-    let text = "def f(x):\\n    return x + 1  # tool output \\u00e9\\n".repeat(load.body * turn / 50);
-    let stream = if load.stream { ",\"stream\":true" } else { "" };
-    let model = knobs.as_model();
-    format!(
-        r#"{{"model":"{model}","logprobs":true,"return_token_ids":true{stream},"messages":[{{"role":"user","content":"{text}"}}]}}"#
-    )
-    .into()
-}
-
-async fn agent(
-    knobs: Knobs,
-    client: Client<HttpConnector, Full<Bytes>>,
-    url: Arc<str>,
-    bodies: Arc<Vec<Bytes>>,
-    left: Arc<AtomicUsize>,
-) -> Seen {
-    let mut seen = Seen::default();
-    for body in bodies.iter().cycle() {
-        if left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err() {
-            break;
-        }
-        let request = Request::post(&*url).header(header::CONTENT_TYPE, "application/json");
-        let request = request.body(Full::new(body.clone())).unwrap();
-        let mut answer = client.request(request).await.unwrap();
-        assert!(answer.status().is_success(), "{}", answer.status());
-        let mut tokens = 0;
-        while let Some(frame) = answer.frame().await {
-            let Ok(data) = frame.unwrap().into_data() else { continue };
-            tokens += memmem::find_iter(&data, b"\"logprob\":").count();
-            if knobs.delay_us > 0 {
-                let came = now_us();
-                seen.one_way.extend(memmem::find_iter(&data, b" @").map(|at| came - number(&data[at + 2..])));
+impl Shared {
+    async fn agent(self: Arc<Self>, number: usize) -> Seen {
+        let (mut seen, mut client) = (Seen::default(), None);
+        tokio::time::sleep(self.load.ramp * number as u32).await;
+        for body in self.bodies.iter().cycle() {
+            if self
+                .left
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+                .is_err()
+            {
+                break;
+            }
+            seen.at_once = seen.at_once.max(self.active.fetch_add(1, Ordering::Relaxed) + 1);
+            let called =
+                tokio::time::timeout(CALL_LIMIT, self.call(&mut client, body, &mut seen.one_way)).await;
+            self.active.fetch_sub(1, Ordering::Relaxed);
+            match called.unwrap_or_else(|_| Err("a call took more than a minute".to_owned())) {
+                Ok(tokens) => {
+                    seen.calls += 1;
+                    seen.tokens += tokens;
+                }
+                Err(error) => {
+                    seen.errors += 1;
+                    seen.first_error.get_or_insert(error);
+                    client = None;
+                }
             }
         }
-        // A read may cut an entry in two, so the count of a whole answer may miss a few.
-        assert!(tokens + 4 + tokens / 10 >= knobs.tokens, "{tokens} of {} tokens", knobs.tokens);
-        seen.calls += 1;
-        seen.tokens += knobs.tokens;
+        seen
     }
-    seen
-}
 
-fn number(text: &[u8]) -> u64 {
-    text.iter()
-        .take_while(|byte| byte.is_ascii_digit())
-        .fold(0, |number, &byte| number * 10 + u64::from(byte - b'0'))
+    /// Makes a call and returns the number of its tokens.
+    async fn call(
+        &self,
+        client: &mut Option<Client>,
+        body: &Bytes,
+        one_way: &mut Vec<u64>,
+    ) -> Result<usize, String> {
+        let Load { knobs, stream, skip, .. } = &self.load;
+        let client = match client {
+            Some(client) => client,
+            None => client.insert(Client::connect(self.target).await?),
+        };
+        let counts_from = self.began_us + skip.as_micros() as u64;
+        let mut reading = Reading::new(knobs, *stream);
+        let read = client.call(&self.path, body.clone(), |part| {
+            let counts = knobs.delay_us > 0 && now_us() >= counts_from;
+            reading.take(part, |microseconds| {
+                if counts {
+                    one_way.push(microseconds);
+                }
+            });
+            true
+        });
+        read.await?;
+        reading.finish()
+    }
 }

@@ -10,7 +10,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 /// Prints its address on stdout and serves until it is killed.
-pub(crate) async fn run(upstream: SocketAddr) {
+pub(crate) async fn run(upstream: SocketAddr) -> ! {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     println!("{}", listener.local_addr().unwrap());
     let mut connector = HttpConnector::new();

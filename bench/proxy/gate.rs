@@ -1,0 +1,105 @@
+//! The gate: five loads, each on the pass-through and on the proxy in alternating rounds, and a verdict for each goal.
+
+use crate::figures::Figures;
+use crate::loads::{Figure, GateLoad, Goal, LOADS};
+use crate::stage::Stage;
+
+/// The path that the pass-through gets.
+pub(crate) const PATH: &str = "/v1/chat/completions";
+
+/// The figures of one load.
+#[derive(Debug, Default)]
+pub(crate) struct Pair {
+    pub(crate) passing: Figures,
+    pub(crate) proxy: Figures,
+}
+
+/// Runs all loads and prints a line per goal. Returns whether all goals are met.
+pub(crate) async fn run(rounds: usize, workers: usize) -> bool {
+    let stage = Stage::set(workers);
+    let key = stage.proxy.open_trial().await;
+    println!("{rounds} rounds, {workers} worker thread(s), each on a core of its own");
+    println!(
+        "{:18}  {:22}  {:>7}  {:>6}  {:>6}  {:6}  {:>14}  {:>12}",
+        "load", "figure", "result", "goal", "hoped", "", "pass-through", "proxy"
+    );
+    let mut missed = 0;
+    for load in &LOADS {
+        let pair = measure(&stage, &key, load, rounds).await;
+        missed += load.goals.iter().filter(|goal| !pair.report(load, goal)).count();
+        pair.report_errors();
+    }
+    println!(
+        "{}",
+        if missed == 0 { "all goals are met".to_owned() } else { format!("{missed} goals MISSED") }
+    );
+    missed == 0
+}
+
+/// Runs the rounds of one load. The side that is first alternates, because a change of the machine's speed within a
+/// round would always favour the same side otherwise.
+pub(crate) async fn measure(stage: &Stage, key: &str, load: &GateLoad, rounds: usize) -> Pair {
+    let (path, mut pair) = (format!("/t/{key}{PATH}"), Pair::default());
+    for round in 0..rounds {
+        for is_proxy in [round % 2 == 1, round % 2 == 0] {
+            match is_proxy {
+                true => pair.proxy.add(load, &stage.proxy, &path).await,
+                false => pair.passing.add(load, &stage.passing, PATH).await,
+            }
+        }
+    }
+    pair
+}
+
+impl Pair {
+    pub(crate) fn errors(&self) -> usize {
+        self.passing.errors + self.proxy.errors
+    }
+
+    /// Returns the figure, and the values of the pass-through and of the proxy with their unit.
+    fn figure(&self, figure: Figure) -> (f64, [f64; 2], &'static str) {
+        let Self { passing, proxy } = self;
+        let both =
+            |of: fn(&Figures) -> Option<f64>| [of(passing), of(proxy)].map(|value| value.unwrap_or(f64::NAN));
+        let (values, unit) = match figure {
+            Figure::Processor => ([passing.us_per_unit(), proxy.us_per_unit()], "us"),
+            Figure::AddedMedian => (both(|of| of.median_us), "us"),
+            Figure::Slowest => (both(|of| of.slowest_us), "us"),
+            Figure::Memory => (both(|of| of.kib_per_stream), "KiB"),
+        };
+        let [theirs, ours] = values;
+        (if figure == Figure::AddedMedian { ours - theirs } else { ours / theirs }, values, unit)
+    }
+
+    /// Prints a line of the table. Returns whether the goal is met. A load with an error meets no goal.
+    fn report(&self, load: &GateLoad, goal: &Goal) -> bool {
+        let (result, [theirs, ours], unit) = self.figure(goal.figure);
+        let is_met = result <= goal.limit && self.errors() == 0;
+        let name = match (goal.figure, load.per_token) {
+            (Figure::Processor, true) => "CPU per token",
+            (Figure::Processor, false) => "CPU per call",
+            (Figure::AddedMedian, _) => "one-way p50, added us",
+            (Figure::Slowest, _) => "one-way p99",
+            (Figure::Memory, _) => "memory per stream",
+        };
+        let digits = if goal.figure == Figure::AddedMedian { 0 } else { 2 };
+        let hoped_for = goal.hoped_for.map_or_else(String::new, |hoped_for| format!("{hoped_for:.2}"));
+        println!(
+            "{:18}  {name:22}  {result:7.digits$}  {:6.digits$}  {hoped_for:>6}  {:6}  {:>14}  {:>12}",
+            load.name,
+            goal.limit,
+            if is_met { "ok" } else { "MISSED" },
+            format!("{theirs:.1} {unit}"),
+            format!("{ours:.1} {unit}"),
+        );
+        is_met
+    }
+
+    fn report_errors(&self) {
+        for (name, figures) in [("pass-through", &self.passing), ("proxy", &self.proxy)] {
+            if let Some(error) = &figures.first_error {
+                println!("  {} errors of the {name}, the first one: {error}", figures.errors);
+            }
+        }
+    }
+}

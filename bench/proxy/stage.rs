@@ -1,0 +1,61 @@
+//! The processes of a measurement: the pass-through and the proxy on the first cores, and upstream beside the load.
+
+use std::num::NonZeroUsize;
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+use tempfile::TempDir;
+
+use crate::process::Process;
+
+/// The processes of a measurement. All stop on drop.
+pub(crate) struct Stage {
+    pub(crate) passing: Process,
+    pub(crate) proxy: Process,
+    _upstream: Process,
+    _data: TempDir,
+}
+
+/// Which cores run what.
+pub(crate) struct Cores {
+    pub(crate) measured: Vec<usize>,
+    pub(crate) load: Vec<usize>,
+}
+
+impl Cores {
+    /// Gives each worker of the measured process a core of its own. Load and upstream get one of the remaining cores, or
+    /// all cores if none remains. A single core more lets the load be as late on a large machine as on a small one.
+    pub(crate) fn of_workers(workers: usize) -> Self {
+        let all = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        assert!(
+            workers <= all && all >= 2,
+            "{workers} workers need that many cores, and at least 2; there are {all}"
+        );
+        let load = if workers < all { vec![workers] } else { (0..all).collect() };
+        Self { measured: (0..workers).collect(), load }
+    }
+
+    /// Confines the current process to the cores of the load.
+    pub(crate) fn confine_load(&self) {
+        let mut set = CpuSet::new();
+        self.load.iter().for_each(|&core| set.set(core));
+        sched_setaffinity(None, &set).unwrap();
+    }
+}
+
+impl Stage {
+    /// Confines this process to the load's cores and starts the others.
+    pub(crate) fn set(workers: usize) -> Self {
+        let cores = Cores::of_workers(workers);
+        cores.confine_load();
+        let upstream = Process::start_on(&cores.load, &["upstream"]);
+        let (address, count) = (upstream.address.to_string(), workers.to_string());
+        let data = tempfile::tempdir().unwrap();
+        let folder = data.path().to_str().unwrap();
+        Self {
+            passing: Process::start_on(&cores.measured, &["pass-through", &address, &count]),
+            proxy: Process::start_on(&cores.measured, &["proxy", &address, folder, &count]),
+            _upstream: upstream,
+            _data: data,
+        }
+    }
+}
