@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rolltap_proxy::Settings;
@@ -20,14 +20,30 @@ pub(crate) struct Process {
 impl Process {
     /// Starts this program in another role on these cores.
     pub(crate) fn start_on(cores: &[usize], role: &[&str]) -> Self {
-        let list: Vec<_> = cores.iter().map(usize::to_string).collect();
-        let mut command = Command::new("taskset");
-        command.args(["-c", &list.join(",")]).arg(std::env::current_exe().unwrap()).args(role);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut command = pinned(cores, &std::env::current_exe().unwrap());
+        let mut child = command.args(role).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let mut addresses = line.split_whitespace().map(|address| address.parse().unwrap());
         Self { address: addresses.next().unwrap(), admin: addresses.next(), child }
+    }
+
+    /// Starts `rolltap proxy` on these cores.
+    pub(crate) fn start_program(cores: &[usize], program: &Path, upstream: SocketAddr, data: &Path) -> Self {
+        let mut command = pinned(cores, program);
+        command.args(["proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--until-stdin-ends"]);
+        command.args(["--upstream", &format!("http://{upstream}"), "--data"]).arg(data);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut address =
+            || lines.next().unwrap().unwrap().rsplit_once("http://").unwrap().1.parse().unwrap();
+        Self { address: address(), admin: Some(address()), child }
+    }
+
+    /// Stops `rolltap proxy` and returns whether it could write all its records.
+    pub(crate) fn stop(mut self) -> bool {
+        drop(self.child.stdin.take());
+        self.child.wait().unwrap().success()
     }
 
     /// Opens a trial and returns its key.
@@ -65,6 +81,13 @@ impl Drop for Process {
         drop(self.child.kill());
         drop(self.child.wait());
     }
+}
+
+fn pinned(cores: &[usize], program: &Path) -> Command {
+    let list: Vec<_> = cores.iter().map(usize::to_string).collect();
+    let mut command = Command::new("taskset");
+    command.args(["-c", &list.join(",")]).arg(program);
+    command
 }
 
 /// Builds a runtime with that many threads, as the program does: with one, there is no pool.

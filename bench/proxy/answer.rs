@@ -29,7 +29,7 @@ impl Knobs {
         format!("{}-{}-{}-{}", self.prompt, self.tokens, self.delay_us, u8::from(self.continues))
     }
 
-    /// Reads the settings of a request. Fails if the request's model is not such a name.
+    /// Reads the settings of a request. Returns `None` if the request's model is not such a name.
     pub(crate) fn of_request(body: &[u8]) -> Option<Self> {
         let at = memchr::memmem::find(body, b"\"model\":\"")? + 9;
         let end = at + memchr::memchr(b'"', &body[at..])?;
@@ -37,12 +37,7 @@ impl Knobs {
         let [prompt, tokens, delay_us, continues] = numbers.collect::<Option<Vec<u64>>>()?[..] else {
             return None;
         };
-        let prompt = if prompt == 0 { body.len() / 4 } else { prompt as usize };
-        Some(Self { prompt: prompt.min(MOST), tokens: tokens as usize, delay_us, continues: continues == 1 })
-    }
-
-    fn first_id(&self) -> usize {
-        if self.continues { self.prompt } else { 0 }
+        Some(Self { prompt: prompt as usize, tokens: tokens as usize, delay_us, continues: continues == 1 })
     }
 }
 
@@ -97,9 +92,34 @@ fn prompt(length: usize) -> &'static str {
     &ALL.0[..ALL.1[length]]
 }
 
-/// Returns a whole answer. The number distinguishes it from other answers.
-pub(crate) fn whole(knobs: &Knobs, number: u64) -> Bytes {
-    let (tokens, first) = (knobs.tokens, knobs.first_id());
+/// The properties of one answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    pub(crate) knobs: Knobs,
+    /// The number of prompt ids.
+    prompt: usize,
+    /// Distinguishes the answer from others.
+    number: u64,
+}
+
+impl Answer {
+    /// Returns `None` if the request's model does not have the settings.
+    pub(crate) fn to_request(body: &[u8], number: u64) -> Option<Self> {
+        let knobs = Knobs::of_request(body)?;
+        let prompt = if knobs.prompt == 0 { body.len() / 4 } else { knobs.prompt };
+        Some(Self { knobs, prompt: prompt.min(MOST), number })
+    }
+
+    /// Returns the position of the first sampled id in the sequence of all ids.
+    fn first_id(&self) -> usize {
+        if self.knobs.continues { self.prompt } else { 0 }
+    }
+}
+
+/// Returns a whole answer.
+pub(crate) fn whole(answer: &Answer) -> Bytes {
+    let Answer { knobs, prompt: prompts, number } = *answer;
+    let (tokens, first) = (knobs.tokens, answer.first_id());
     let entries: Vec<_> = (0..tokens).map(entry).collect();
     let ids: Vec<_> = (0..tokens).map(|i| id(first + i).to_string()).collect();
     format!(
@@ -108,9 +128,8 @@ pub(crate) fn whole(knobs: &Knobs, number: u64) -> Bytes {
         content = text(tokens),
         entries = entries.join(","),
         ids = ids.join(","),
-        prompts = knobs.prompt,
-        total = knobs.prompt + tokens,
-        prompt = prompt(knobs.prompt),
+        total = prompts + tokens,
+        prompt = prompt(prompts),
     )
     .into()
 }
@@ -118,24 +137,24 @@ pub(crate) fn whole(knobs: &Knobs, number: u64) -> Bytes {
 /// The events of a streaming answer: the role with the prompt's ids, one event per token, the usage, and the end.
 #[derive(Debug)]
 pub(crate) struct Events {
-    knobs: Knobs,
+    answer: Answer,
     /// The beginning of each event.
     begin: String,
     sent: usize,
 }
 
 impl Events {
-    pub(crate) fn new(knobs: Knobs, number: u64) -> Self {
-        let model = knobs.as_model();
+    pub(crate) fn new(answer: Answer) -> Self {
+        let (number, model) = (answer.number, answer.knobs.as_model());
         let begin = format!(
             r#"data: {{"id":"chatcmpl-{number:032x}","object":"chat.completion.chunk","created":1763700000,"model":"{model}","choices":"#
         );
-        Self { knobs, begin, sent: 0 }
+        Self { answer, begin, sent: 0 }
     }
 
     /// Returns whether the next event has a token.
     pub(crate) fn is_token_next(&self) -> bool {
-        (1..=self.knobs.tokens).contains(&self.sent)
+        (1..=self.answer.knobs.tokens).contains(&self.sent)
     }
 }
 
@@ -143,13 +162,14 @@ impl Iterator for Events {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
-        let Self { knobs, begin, sent } = self;
+        let Self { answer, begin, sent } = self;
+        let Answer { knobs, prompt: prompts, .. } = *answer;
         let (at, last) = (*sent, knobs.tokens);
         *sent += 1;
         let event = match at {
             0 => format!(
                 "{begin}[{{\"index\":0,\"delta\":{{\"role\":\"assistant\",\"content\":\"\"}},\"logprobs\":null,\"finish_reason\":null}}],\"prompt_token_ids\":[{}],\"prompt_text\":null}}\n\n",
-                prompt(knobs.prompt)
+                prompt(prompts)
             ),
             at if at <= last => {
                 let mut event = String::with_capacity(begin.len() + 320);
@@ -159,14 +179,14 @@ impl Iterator for Events {
                     0 => event.push_str(word(at - 1)),
                     _ => write!(event, " @{}", now_us()).unwrap(),
                 }
-                let (entry, id) = (entry(at - 1), id(knobs.first_id() + at - 1));
+                let (entry, id) = (entry(at - 1), id(answer.first_id() + at - 1));
                 write!(event, "\"}},\"logprobs\":{{\"content\":[{entry}]}},\"finish_reason\":{finish},\"token_ids\":[{id}]}}]}}\n\n").unwrap();
                 event
             }
             at if at == last + 1 => format!(
                 "{begin}[],\"usage\":{{\"prompt_tokens\":{},\"total_tokens\":{},\"completion_tokens\":{last}}},\"system_fingerprint\":\"vllm-0.32.0\"}}\n\n",
-                knobs.prompt,
-                knobs.prompt + last
+                prompts,
+                prompts + last
             ),
             at if at == last + 2 => "data: [DONE]\n\n".to_owned(),
             _ => return None,

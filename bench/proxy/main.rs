@@ -23,15 +23,18 @@ mod pass_through;
 mod process;
 mod reading;
 mod request;
+mod soak;
 mod stage;
 mod upstream;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use options::Options;
 use process::runtime;
 
-const USAGE: &str = "usage: gate [--rounds N] [--workers N]";
+const USAGE: &str = "usage: gate [--rounds N] [--workers N]
+       soak --rolltap PROGRAM [--minutes N]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
@@ -63,7 +66,13 @@ fn measure(measurement: &str, options: &[&str]) -> Result<bool, String> {
     match measurement {
         "gate" => {
             let options = Options::parse(options, &["--rounds", "--workers"])?;
-            Ok(runtime.block_on(gate::run(options.number("--rounds", 5), options.number("--workers", 1))))
+            let (rounds, workers) = (options.number("--rounds", 5)?, options.number("--workers", 1)?);
+            Ok(runtime.block_on(gate::run(rounds, workers)))
+        }
+        "soak" => {
+            let options = Options::parse(options, &["--rolltap", "--minutes"])?;
+            let program = options.text("--rolltap").ok_or("--rolltap PROGRAM is missing")?;
+            Ok(runtime.block_on(soak::run(Path::new(program), options.number("--minutes", 30)?)))
         }
         _ => Err(format!("unknown measurement: {measurement}")),
     }

@@ -15,7 +15,7 @@ use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, Sleep};
 
-use crate::answer::{self, Events, Knobs};
+use crate::answer::{self, Answer, Events};
 
 /// Prints its address on stdout and serves until it is killed.
 pub(crate) async fn run() -> ! {
@@ -47,15 +47,15 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Either<Full<Bytes
                 return Ok(json(StatusCode::BAD_REQUEST, "{}"));
             };
             let (body, number) = (body.to_bytes(), CALLS.fetch_add(1, Ordering::Relaxed));
-            let Some(knobs) = Knobs::of_request(&body) else {
+            let Some(answer) = Answer::to_request(&body, number) else {
                 return Ok(json(StatusCode::BAD_REQUEST, "{}"));
             };
             if memchr::memmem::find(&body, b"\"stream\":true").is_none() {
-                return Ok(json(StatusCode::OK, answer::whole(&knobs, number)));
+                return Ok(json(StatusCode::OK, answer::whole(&answer)));
             }
             let response =
                 Response::builder().header(header::CONTENT_TYPE, "text/event-stream; charset=utf-8");
-            response.body(Either::Right(Stream::new(knobs, number))).unwrap()
+            response.body(Either::Right(Stream::new(answer))).unwrap()
         }
         _ => json(StatusCode::NOT_FOUND, r#"{"detail":"Not Found"}"#),
     };
@@ -82,11 +82,11 @@ struct Pace {
 }
 
 impl Stream {
-    fn new(knobs: Knobs, number: u64) -> Self {
-        let delay = Duration::from_micros(knobs.delay_us);
+    fn new(answer: Answer) -> Self {
+        let delay = Duration::from_micros(answer.knobs.delay_us);
         let pace = (!delay.is_zero())
             .then(|| Pace { delay, sleep: Box::pin(tokio::time::sleep_until(Instant::now() + delay)) });
-        Self { events: Events::new(knobs, number), pace, is_flushed: false }
+        Self { events: Events::new(answer), pace, is_flushed: false }
     }
 }
 
