@@ -23,8 +23,10 @@ mod pass_through;
 mod process;
 mod reading;
 mod request;
+mod scaling;
 mod soak;
 mod stage;
+mod trials;
 mod upstream;
 
 use std::path::Path;
@@ -34,6 +36,7 @@ use options::Options;
 use process::runtime;
 
 const USAGE: &str = "usage: gate [--rounds N] [--workers N]
+       scaling [--seconds N] [--trials N]
        soak --rolltap PROGRAM [--minutes N]";
 
 fn main() -> ExitCode {
@@ -69,6 +72,12 @@ fn measure(measurement: &str, options: &[&str]) -> Result<bool, String> {
             let (rounds, workers) = (options.number("--rounds", 5)?, options.number("--workers", 1)?);
             Ok(runtime.block_on(gate::run(rounds, workers)))
         }
+        "scaling" => {
+            let options = Options::parse(options, &["--seconds", "--trials"])?;
+            let (seconds, trials) = (options.number("--seconds", 10)?, options.number("--trials", 1000)?);
+            runtime.block_on(scaling::run(seconds, trials));
+            Ok(true)
+        }
         "soak" => {
             let options = Options::parse(options, &["--rolltap", "--minutes"])?;
             let program = options.text("--rolltap").ok_or("--rolltap PROGRAM is missing")?;
@@ -76,4 +85,8 @@ fn measure(measurement: &str, options: &[&str]) -> Result<bool, String> {
         }
         _ => Err(format!("unknown measurement: {measurement}")),
     }
+}
+
+fn verdict(holds: bool) -> &'static str {
+    if holds { "ok" } else { "FAILED" }
 }

@@ -1,9 +1,8 @@
 //! The soak: mixed loads through `rolltap proxy` at 60 % of one core for a long time, with bounds on the growth of
 //! memory and on the drift of latency, and a check of all records at the end.
 
+mod bounds;
 mod mix;
-mod trials;
-mod verdict;
 
 use std::path::Path;
 use std::process::Command;
@@ -11,12 +10,13 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use bounds::Sample;
 use mix::Mix;
-use verdict::{Sample, verdict};
 
 use crate::figures::quantile;
 use crate::process::Process;
 use crate::stage::Cores;
+use crate::verdict;
 
 /// The part of one core that the proxy uses.
 const CORE: f64 = 0.6;
@@ -45,7 +45,7 @@ pub(crate) async fn run(program: &Path, minutes: usize) -> bool {
     while let Some(ended) = agents.join_next().await {
         ended.unwrap();
     }
-    let mut is_good = verdict::judge(&samples);
+    let mut is_good = bounds::judge(&samples);
     is_good &= judge_errors(errors);
     let read = mix.trials.read_back(READ_BACK).await;
     is_good &= judge_records(&mix, read);

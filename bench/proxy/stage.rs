@@ -1,6 +1,7 @@
 //! The processes of a measurement: the pass-through and the proxy on the first cores, and upstream beside the load.
 
 use std::num::NonZeroUsize;
+use std::sync::LazyLock;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tempfile::TempDir;
@@ -25,7 +26,10 @@ impl Cores {
     /// Gives each worker of the measured process a core of its own. Load and upstream get one of the remaining cores, or
     /// all cores if none remains. A single core more lets the load be as late on a large machine as on a small one.
     pub(crate) fn of_workers(workers: usize) -> Self {
-        let all = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        // The number is that before the first confinement.
+        static ALL: LazyLock<usize> =
+            LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
+        let all = *ALL;
         assert!(
             workers <= all && all >= 2,
             "{workers} workers need that many cores, and at least 2; there are {all}"
@@ -57,5 +61,10 @@ impl Stage {
             _upstream: upstream,
             _data: data,
         }
+    }
+
+    /// Returns the proxy or the pass-through.
+    pub(crate) fn side(&self, is_proxy: bool) -> &Process {
+        if is_proxy { &self.proxy } else { &self.passing }
     }
 }

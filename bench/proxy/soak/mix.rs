@@ -9,13 +9,13 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::trials::{Trial, Trials};
 use crate::answer::Knobs;
 use crate::client::Client;
 use crate::clock::now_us;
 use crate::load::CALL_LIMIT;
 use crate::reading::Reading;
 use crate::request::{self, Size};
+use crate::trials::{Trial, Trials};
 
 /// A kind of calls.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! The trials of the soak: they are opened, sealed and rewarded as by a runner, and each seal is compared with the
+//! Trials that are opened, sealed and rewarded as by a runner. Each seal is compared with the
 //! answers that the agent got.
 
 use std::net::SocketAddr;

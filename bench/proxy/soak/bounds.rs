@@ -1,5 +1,7 @@
 //! The samples of a soak, and the bounds that they must hold.
 
+use crate::verdict;
+
 /// The figures of a period of ten seconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
@@ -59,10 +61,6 @@ pub(crate) fn judge(samples: &[Sample]) -> bool {
         );
     }
     is_good
-}
-
-pub(crate) fn verdict(holds: bool) -> &'static str {
-    if holds { "ok" } else { "FAILED" }
 }
 
 fn judge_memory(samples: &[Sample]) -> bool {
