@@ -52,6 +52,11 @@ pub(crate) async fn measure(stage: &Stage, key: &str, load: &GateLoad, rounds: u
 }
 
 impl Pair {
+    /// Returns the proxy's processor time per unit of work, relative to that of the pass-through.
+    pub(crate) fn processor_ratio(&self) -> f64 {
+        self.proxy.us_per_unit() / self.passing.us_per_unit()
+    }
+
     pub(crate) fn errors(&self) -> usize {
         self.passing.errors + self.proxy.errors
     }
@@ -95,7 +100,7 @@ impl Pair {
         is_met
     }
 
-    fn report_errors(&self) {
+    pub(crate) fn report_errors(&self) {
         for (name, figures) in [("pass-through", &self.passing), ("proxy", &self.proxy)] {
             if let Some(error) = &figures.first_error {
                 println!("  {} errors of the {name}, the first one: {error}", figures.errors);

@@ -15,6 +15,7 @@ mod client;
 mod clock;
 mod figures;
 mod gate;
+mod guard;
 mod load;
 mod loads;
 mod options;
@@ -36,6 +37,7 @@ use options::Options;
 use process::runtime;
 
 const USAGE: &str = "usage: gate [--rounds N] [--workers N]
+       gate --guard [--update]
        scaling [--seconds N] [--trials N]
        soak --rolltap PROGRAM [--minutes N]";
 
@@ -67,6 +69,11 @@ fn main() -> ExitCode {
 fn measure(measurement: &str, options: &[&str]) -> Result<bool, String> {
     let runtime = runtime("1");
     match measurement {
+        "gate" if options.first() == Some(&"--guard") => match options {
+            ["--guard"] => runtime.block_on(guard::run()),
+            ["--guard", "--update"] => runtime.block_on(guard::update()),
+            _ => Err("--guard has no other option than --update".to_owned()),
+        },
         "gate" => {
             let options = Options::parse(options, &["--rounds", "--workers"])?;
             let (rounds, workers) = (options.number("--rounds", 5)?, options.number("--workers", 1)?);
