@@ -121,19 +121,31 @@ async fn refusals_are_equal(stage: Stage) {
 }
 
 /// Returns the forms of a stream's events in order: the members that exist and those that are null. Words are omitted,
-/// because a busy vLLM puts several tokens into one event.
+/// and the parts of tool calls are events of their own, because a busy vLLM puts several tokens into one event.
 fn forms(stream: &str) -> Vec<String> {
     let form = |event: &str| {
         let Ok(mut chunk) = serde_json::from_str::<Value>(event.trim_start_matches("data: ")) else {
-            return event.to_owned();
+            return vec![event.to_owned()];
         };
         chunk.as_object_mut().unwrap().retain(|key, _| key != "id" && key != "created");
         chunk.pointer_mut("/choices/0/delta").into_iter().for_each(without_words);
-        chunk.to_string()
+        one_part_each(chunk).iter().map(Value::to_string).collect()
     };
-    let mut forms: Vec<_> = stream.split("\n\n").map(form).collect();
+    let mut forms: Vec<_> = stream.split("\n\n").flat_map(form).collect();
     forms.dedup();
     forms
+}
+
+/// Returns a copy of the chunk for each part of a tool call that it has, or the chunk itself if it has none.
+fn one_part_each(chunk: Value) -> Vec<Value> {
+    let parts = chunk.pointer("/choices/0/delta/tool_calls").and_then(Value::as_array).cloned();
+    let Some(parts) = parts.filter(|parts| !parts.is_empty()) else { return vec![chunk] };
+    let with = |part| {
+        let mut chunk = chunk.clone();
+        *chunk.pointer_mut("/choices/0/delta/tool_calls").unwrap() = json!([part]);
+        chunk
+    };
+    parts.into_iter().map(with).collect()
 }
 
 fn without_words(value: &mut Value) {
