@@ -90,7 +90,12 @@ async fn a_marked_retry_gets_the_answer_whose_agent_left_while_the_disk_failed_a
     shim.fails(Fault::WriteError);
     stage.world.upstream.let_go();
     eventually("the answer is whole and waits", async || stage.calls(&trial, "in_flight").await == 0).await;
+    eventually("the store tries again and again", async || stage.ready().await.0 != 200).await;
     drop(answer);
+    // The proxy learns that the agent left before it reads a request that comes later.
+    for _ in 0..3 {
+        assert_eq!(stage.calls(&trial, "in_flight").await, 0);
+    }
     shim.works();
     stage.until_ready().await;
 
