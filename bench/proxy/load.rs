@@ -15,7 +15,13 @@ use crate::reading::Reading;
 use crate::request::{self, Size};
 
 /// The longest time of one call.
-pub(crate) const CALL_LIMIT: Duration = Duration::from_secs(60);
+const CALL_LIMIT: Duration = Duration::from_secs(60);
+
+/// Fails if the call takes longer than the limit.
+pub(crate) async fn limited<T>(call: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let called = tokio::time::timeout(CALL_LIMIT, call).await;
+    called.unwrap_or_else(|_| Err("a call took more than a minute".to_owned()))
+}
 
 /// The load that the agents produce.
 #[derive(Clone, Copy, Debug)]
@@ -117,10 +123,9 @@ impl Shared {
                 break;
             }
             seen.at_once = seen.at_once.max(self.active.fetch_add(1, Ordering::Relaxed) + 1);
-            let called =
-                tokio::time::timeout(CALL_LIMIT, self.call(&mut client, body, &mut seen.one_way)).await;
+            let called = limited(self.call(&mut client, body, &mut seen.one_way)).await;
             self.active.fetch_sub(1, Ordering::Relaxed);
-            match called.unwrap_or_else(|_| Err("a call took more than a minute".to_owned())) {
+            match called {
                 Ok(tokens) => {
                     seen.calls += 1;
                     seen.tokens += tokens;

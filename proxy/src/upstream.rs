@@ -34,13 +34,8 @@ pub use settings::PoolSettings;
 /// Removes the headers of one connection alone (RFC 9110 §7.6.1), and those that describe the framing of a body.
 pub(crate) fn without_framing(mut headers: HeaderMap<HeaderValue>) -> HeaderMap<HeaderValue> {
     // The headers that `Connection` names are valid for that connection alone.
-    let named: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .collect();
+    let named: Vec<HeaderName> =
+        connection_options(&headers).filter_map(|name| HeaderName::from_bytes(name).ok()).collect();
     let fixed = [
         header::CONNECTION,
         header::CONTENT_LENGTH,
@@ -54,4 +49,10 @@ pub(crate) fn without_framing(mut headers: HeaderMap<HeaderValue>) -> HeaderMap<
         headers.remove(name);
     }
     headers
+}
+
+/// Returns the options of the header `Connection`.
+fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    let values = headers.get_all(header::CONNECTION).iter();
+    values.flat_map(|value| value.as_bytes().split(|&byte| byte == b',')).map(<[u8]>::trim_ascii)
 }

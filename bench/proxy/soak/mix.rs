@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::answer::Knobs;
 use crate::client::Client;
 use crate::clock::now_us;
-use crate::load::CALL_LIMIT;
+use crate::load::limited;
 use crate::reading::Reading;
 use crate::request::{self, Size};
 use crate::trials::{Trial, Trials};
@@ -128,11 +128,7 @@ impl Mix {
                 None => trial.insert(self.trials.open().await),
             };
             let body = &bodies[made % bodies.len()];
-            let called =
-                tokio::time::timeout(CALL_LIMIT, self.call(kind, &mut client, body, current, due_us));
-            if let Err(error) =
-                called.await.unwrap_or_else(|_| Err("a call took more than a minute".to_owned()))
-            {
+            if let Err(error) = limited(self.call(kind, &mut client, body, current, due_us)).await {
                 let mut window = self.window.lock().unwrap();
                 window.errors += 1;
                 window.first_error.get_or_insert(error);

@@ -91,7 +91,7 @@ fn too_slow(what: &str, time: Duration) -> AgentError {
 }
 
 /// Joins the pieces of a body. A single piece is not copied.
-pub(crate) fn joined(mut pieces: Vec<Bytes>) -> Bytes {
+fn joined(mut pieces: Vec<Bytes>) -> Bytes {
     match (pieces.pop(), pieces.is_empty()) {
         (None, _) => Bytes::new(),
         (Some(only), true) => only,

@@ -133,11 +133,11 @@ async fn connection(stream: TcpStream, connection: OpenConnection, plane: Arc<Ag
         .header_read_timeout(HEAD_TIMEOUT)
         .serve_connection(TokioIo::new(stream), service);
     let mut serving = pin!(serving);
-    let (mut woken, mut is_draining) = (None, false);
+    let (mut registered, mut is_draining) = (None, false);
     let served = poll_fn(|cx| {
-        if !woken.as_ref().is_some_and(|task: &Waker| task.will_wake(cx.waker())) {
+        if registered.as_ref().is_none_or(|task: &Waker| !task.will_wake(cx.waker())) {
             connection.wakes(cx.waker());
-            woken = Some(cx.waker().clone());
+            registered = Some(cx.waker().clone());
         }
         match connection.signal() {
             Signal::Close => return Poll::Ready(Ok(())),

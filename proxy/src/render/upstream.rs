@@ -15,7 +15,7 @@ use serde_json::{Map, Value as Json, json};
 use super::{RenderError, RequestInputs};
 use crate::upstream::{Pool, ReadLimits};
 
-/// The maximum size of an answer in bytes. The ids of a long prompt are some megabytes of JSON.
+/// The limits of an answer. The ids of a long prompt are some megabytes of JSON.
 const LIMITS: ReadLimits = ReadLimits { bytes: 64 << 20, silence: PATIENCE };
 /// The timeout of one question. A rendering that takes longer saves nothing.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -97,10 +97,11 @@ impl Body for TapBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        match std::mem::replace(&mut self.end, End::Reached) {
-            End::Reached => return Poll::Ready(None),
-            End::Broken(broken) => return Poll::Ready(Some(Err(broken))),
-            unfinished => self.end = unfinished,
+        if matches!(self.end, End::Broken(_) | End::Reached) {
+            return Poll::Ready(match std::mem::replace(&mut self.end, End::Reached) {
+                End::Broken(broken) => Some(Err(broken)),
+                _ => None,
+            });
         }
         match ready!(self.poll_more(cx)) {
             Ok(events) => Poll::Ready(Some(Ok(Frame::data(events)))),

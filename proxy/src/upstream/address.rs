@@ -12,8 +12,6 @@ pub struct Address {
     /// Scheme, authority, and the path before `/v1`, without a final slash.
     base: String,
     authority: Authority,
-    /// The authority, as the header `Host`.
-    host: HeaderValue,
     /// The path before `/v1`, without a final slash.
     prefix: String,
     authorization: Option<HeaderValue>,
@@ -53,11 +51,6 @@ impl Address {
         &self.authority
     }
 
-    /// Returns the value of the header `Host`.
-    pub(super) fn host(&self) -> &HeaderValue {
-        &self.host
-    }
-
     /// Returns the path before the path of each request, without a final slash.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
@@ -86,11 +79,9 @@ impl FromStr for Address {
         let path = uri.path().trim_end_matches('/');
         // The paths of calls begin with `/v1` themselves.
         let path = path.strip_suffix("/v1").unwrap_or(path);
-        let host = HeaderValue::from_str(authority.as_str()).map_err(|error| invalid(&error.to_string()))?;
         Ok(Self {
             base: format!("http://{authority}{path}"),
             authority: authority.clone(),
-            host,
             prefix: path.to_owned(),
             authorization: None,
         })
@@ -120,7 +111,6 @@ mod tests {
         for text in ["http://h:8000", "http://h:8000/", "http://h:8000/v1", "http://h:8000/v1/"] {
             let address: Address = text.parse().unwrap();
             assert_eq!((address.authority().as_str(), address.prefix()), ("h:8000", ""), "{text}");
-            assert_eq!(address.host(), "h:8000", "{text}");
         }
         let behind_a_path: Address = "http://h/llm/v1".parse().unwrap();
         assert_eq!(behind_a_path.prefix(), "/llm");

@@ -24,6 +24,7 @@ const CHECK_WHEN_OUT: Duration = Duration::from_secs(1);
 const MODELS_HOLD: Duration = Duration::from_secs(60);
 /// The pause before a server without `/weight_info` is asked again, because it may be restarted with that path.
 const NO_WEIGHTS_HOLD: Duration = Duration::from_secs(60);
+/// The limits of an answer to a check.
 const LIMITS: ReadLimits = ReadLimits { bytes: 4 << 20, silence: PATIENCE };
 
 /// The answer of vLLM's `GET /weight_info`, which needs `VLLM_SERVER_DEV_MODE=1`.

@@ -227,15 +227,15 @@ impl Replica {
     }
 
     fn outgoing(&self, request: &Outgoing<'_>) -> Result<Request, SendFailure> {
-        let head = RequestHead::new(&request.method, self.address.prefix(), request.path);
+        let address = &self.address;
+        let head = RequestHead::new(&request.method, address.authority(), address.prefix(), request.path);
         let mut head = head.map_err(|error| SendFailure::Broken(error.to_string()))?;
-        head.add(&header::HOST, self.address.host());
         for name in &FORWARDED {
             request.headers.get(name).iter().for_each(|value| head.add(name, value));
         }
         // The proxy's own key replaces the credentials of the agent.
-        self.address.authorization().iter().for_each(|value| head.add(&header::AUTHORIZATION, value));
-        Ok(head.with_body(&request.method, request.body.clone()))
+        address.authorization().iter().for_each(|value| head.add(&header::AUTHORIZATION, value));
+        Ok(head.with_body(request.body.clone()))
     }
 
     pub(super) fn connections(&self) -> &Arc<Connections> {

@@ -27,8 +27,8 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Runs until the channel of batches closes, and then makes the last segment durable. Fails if the
-    /// task that gathers batches panicked while it appended to the log.
+    /// Runs until the channel of batches closes, and then makes the last segment durable. Fails if the task that gathers
+    /// batches panicked while it appended to the log.
     pub(crate) fn run(self, mut batches: mpsc::Receiver<Batch>) -> Result<(), StoreError> {
         self.with_log(Log::retire_if_asked)?;
         while let Some(Batch { events, in_new_segment, written }) = batches.blocking_recv() {

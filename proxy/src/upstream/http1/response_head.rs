@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, response};
 
 use super::framing::Framing;
+use crate::upstream::connection_options;
 
 /// The maximum number of headers, as in hyper.
 const MOST_HEADERS: usize = 100;
@@ -75,17 +76,11 @@ impl ResponseHead {
 
 /// Whether the server keeps the connection open (RFC 9112 §9.3).
 fn keeps_alive(is_http_11: bool, headers: &HeaderMap) -> bool {
-    let has = |option: &str| {
-        let options = headers
-            .get_all(header::CONNECTION)
-            .iter()
-            .flat_map(|value| value.as_bytes().split(|&b| b == b','));
-        options.into_iter().any(|named| named.trim_ascii().eq_ignore_ascii_case(option.as_bytes()))
-    };
+    let has = |option: &[u8]| connection_options(headers).any(|named| named.eq_ignore_ascii_case(option));
     // A length beside a transfer coding may be an attempt to smuggle an answer (RFC 9112 §6.1).
     let is_ambiguous =
         headers.contains_key(header::TRANSFER_ENCODING) && headers.contains_key(header::CONTENT_LENGTH);
-    !is_ambiguous && !has("close") && (is_http_11 || has("keep-alive"))
+    !is_ambiguous && !has(b"close") && (is_http_11 || has(b"keep-alive"))
 }
 
 fn reason(error: httparse::Error) -> InvalidHead {

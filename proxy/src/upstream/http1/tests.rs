@@ -1,10 +1,12 @@
 //! Tests connections with a server on a real socket.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::Method;
+use http::uri::Authority;
 use proptest::prelude::*;
 use rolltap_testing::{eventually, limit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -17,14 +19,15 @@ use crate::upstream::send_error::SendFailure;
 const STREAM: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
 const LIMITS: ReadLimits = ReadLimits { bytes: 1 << 20, silence: Duration::from_secs(60) };
 
-async fn server() -> (TcpListener, std::sync::Arc<Connections>) {
+async fn server() -> (TcpListener, Arc<Connections>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     (listener, Connections::to(address.parse().unwrap()))
 }
 
 fn request(body: impl Into<Bytes>) -> Request {
-    RequestHead::new(&Method::POST, "", "/x").unwrap().with_body(&Method::POST, body.into())
+    let host = Authority::from_static("h:1");
+    RequestHead::new(&Method::POST, &host, "", "/x").unwrap().with_body(body.into())
 }
 
 /// Reads a request with an empty body.
@@ -35,6 +38,26 @@ async fn read_request(stream: &mut TcpStream) {
     }
 }
 
+/// Accepts a connection, reads a request with an empty body, and writes `answer`.
+async fn serve(listener: &TcpListener, answer: &str) -> TcpStream {
+    let (mut stream, _) = listener.accept().await.unwrap();
+    read_request(&mut stream).await;
+    stream.write_all(answer.as_bytes()).await.unwrap();
+    stream
+}
+
+/// Returns the server's side of a connection whose stream was read to its last event, before the end of its framing.
+async fn read_to_last_event(listener: &TcpListener, connections: &Arc<Connections>) -> TcpStream {
+    let answer = format!("{STREAM}3\r\nend\r\n");
+    let serving = serve(listener, &answer);
+    let request = request("");
+    let (answer, stream) = tokio::join!(connections.request(&request), serving);
+    let mut body = answer.unwrap().into_body();
+    assert_eq!(next(&mut body).await.unwrap().unwrap(), "end");
+    body.needs_no_more();
+    stream
+}
+
 async fn next(body: &mut AnswerBody) -> Option<Result<Bytes, AnswerError>> {
     tokio::time::timeout(limit(10), poll_fn(|cx| body.poll_data(cx))).await.unwrap()
 }
@@ -42,18 +65,7 @@ async fn next(body: &mut AnswerBody) -> Option<Result<Bytes, AnswerError>> {
 #[tokio::test]
 async fn a_stream_that_was_read_to_its_last_event_leaves_its_connection_for_another_request() {
     let (listener, connections) = server().await;
-    let request = request("");
-    let serving = async {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        read_request(&mut stream).await;
-        stream.write_all(format!("{STREAM}3\r\nend\r\n").as_bytes()).await.unwrap();
-        stream
-    };
-    let (answer, mut stream) = tokio::join!(connections.request(&request), serving);
-    let mut body = answer.unwrap().into_body();
-    assert_eq!(next(&mut body).await.unwrap().unwrap(), "end");
-    body.needs_no_more();
-    drop(body);
+    let mut stream = read_to_last_event(&listener, &connections).await;
     assert_eq!(connections.idle_states(), [Readiness::Unfinished]);
     // The end of the framing arrives after the body was dropped.
     stream.write_all(b"0\r\n\r\n").await.unwrap();
@@ -62,6 +74,7 @@ async fn a_stream_that_was_read_to_its_last_event_leaves_its_connection_for_anot
         read_request(&mut stream).await;
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
     };
+    let request = request("");
     let (answer, ()) = tokio::join!(connections.request(&request), again);
     assert_eq!(answer.unwrap().into_body().whole(LIMITS).await.unwrap(), "ok");
     assert_eq!(connections.idle_states(), [Readiness::Ready]);
@@ -71,26 +84,11 @@ async fn a_stream_that_was_read_to_its_last_event_leaves_its_connection_for_anot
 async fn a_connection_with_bytes_that_no_request_asked_for_is_not_used_again() {
     for more in ["1\r\nx\r\n", "0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", "garbage"] {
         let (listener, connections) = server().await;
-        let serving = async {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            read_request(&mut stream).await;
-            stream.write_all(format!("{STREAM}3\r\nend\r\n").as_bytes()).await.unwrap();
-            stream
-        };
-        let request = request("");
-        let (answer, mut stream) = tokio::join!(connections.request(&request), serving);
-        let mut body = answer.unwrap().into_body();
-        assert_eq!(next(&mut body).await.unwrap().unwrap(), "end");
-        body.needs_no_more();
-        drop(body);
+        let mut stream = read_to_last_event(&listener, &connections).await;
         stream.write_all(more.as_bytes()).await.unwrap();
         eventually("the connection closes", async || connections.idle_states().is_empty()).await;
-        let again = async {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            read_request(&mut stream).await;
-            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
-            stream
-        };
+        let again = serve(&listener, "HTTP/1.1 204 No Content\r\n\r\n");
+        let request = request("");
         let (answer, _stream) = tokio::join!(connections.request(&request), again);
         assert_eq!(answer.unwrap().into_body().whole(LIMITS).await.unwrap(), "", "{more}");
     }
@@ -100,12 +98,8 @@ async fn a_connection_with_bytes_that_no_request_asked_for_is_not_used_again() {
 async fn an_answer_that_is_dropped_in_its_middle_closes_its_connection() {
     let (listener, connections) = server().await;
     let request = request("");
-    let serving = async {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        read_request(&mut stream).await;
-        stream.write_all(format!("{STREAM}3\r\nend\r\n").as_bytes()).await.unwrap();
-        stream
-    };
+    let answer = format!("{STREAM}3\r\nend\r\n");
+    let serving = serve(&listener, &answer);
     let (answer, mut stream) = tokio::join!(connections.request(&request), serving);
     drop(answer);
     let end = tokio::time::timeout(limit(10), stream.read(&mut [0; 9])).await.unwrap();
@@ -136,12 +130,7 @@ async fn a_connection_that_the_server_closed_is_not_used_again() {
     let (listener, connections) = server().await;
     let request = request("");
     for _ in 0..2 {
-        let serving = async {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            read_request(&mut stream).await;
-            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
-            stream
-        };
+        let serving = serve(&listener, "HTTP/1.1 204 No Content\r\n\r\n");
         let (answer, stream) = tokio::join!(connections.request(&request), serving);
         assert_eq!(answer.unwrap().into_body().whole(LIMITS).await.unwrap(), "");
         drop(stream);
@@ -159,11 +148,8 @@ async fn an_answer_that_is_too_long_or_cut_is_an_error() {
     ];
     for (rest, said) in answers {
         let (listener, connections) = server().await;
-        let serving = async {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            read_request(&mut stream).await;
-            stream.write_all(format!("HTTP/1.1 200 OK\r\n{rest}").as_bytes()).await.unwrap();
-        };
+        let answer = format!("HTTP/1.1 200 OK\r\n{rest}");
+        let serving = async { drop(serve(&listener, &answer).await) };
         let request = request("");
         let (answer, ()) = tokio::join!(connections.request(&request), serving);
         let error = answer.unwrap().into_body().whole(LIMITS).await.unwrap_err().to_string();
