@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -44,9 +45,11 @@ def proxy(program: str, upstream: str) -> Proxy:
 
 def refuses(url: str) -> bool:
     """Returns whether no process listens at this address."""
+    address = httpx.URL(url)
     try:
-        httpx.get(f"{url}/healthz", timeout=limit(10))
-    except httpx.ConnectError:
+        # A request instead of a connection fails in other ways while the process ends.
+        socket.create_connection((address.host, address.port), timeout=limit(10)).close()
+    except ConnectionRefusedError:
         return True
     return False
 
