@@ -8,6 +8,7 @@ mod crash {
     mod damage;
     mod dialects;
     mod harness;
+    mod last_event;
     mod ledger;
     mod proxy;
     mod rng;

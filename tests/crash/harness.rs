@@ -74,6 +74,11 @@ impl Stage {
         self.hear(trial, false, &"word ".repeat(words)).await
     }
 
+    /// Makes a streaming call with this number of words, and returns at its last event.
+    pub(crate) async fn streaming_call(&self, trial: &Trial, words: usize) -> Result<(), Refused> {
+        self.hear(trial, true, &"word ".repeat(words)).await
+    }
+
     /// Makes a streaming call that stops half-way until the upstream releases it.
     pub(crate) async fn held_call(&self, trial: &Trial) -> Result<(), Refused> {
         self.hear(trial, true, HOLD).await
@@ -109,11 +114,15 @@ impl Stage {
     async fn hear(&self, trial: &Trial, stream: bool, say: &str) -> Result<(), Refused> {
         let number = trial.book.page().number;
         let mut answer = self.ask(trial, stream, say, None).await?;
-        let mut came = Vec::new();
-        while let Ok(Some(bytes)) = answer.chunk().await {
+        let (speech, mut came) = (Speech::chat().streaming(stream), Vec::new());
+        // Agents take the last event for the end, before the end of the body.
+        let text = loop {
+            let Ok(Some(bytes)) = answer.chunk().await else { return Err(Refused::BrokenOff) };
             came.extend_from_slice(&bytes);
-        }
-        let text = Speech::chat().streaming(stream).ended(&came).ok_or(Refused::BrokenOff)?;
+            if let Some(text) = speech.ended(&came) {
+                break text;
+            }
+        };
         let answer = tokens::answer_at(tokens::ids_of(&text)[0]).unwrap();
         assert_eq!(self.world.upstream.text(number, answer).as_deref(), Some(&*text));
         trial.book.page().seen.insert(answer);
