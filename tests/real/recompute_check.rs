@@ -17,8 +17,9 @@ pub(crate) fn vllm_finds_its_own_logprobs(rows: &[RolloutRow], vllm: &str, bound
     println!("{}", text(&sound.stdout));
     assert_eq!(sound.status.code(), Some(0), "{sound:?}");
     let comparable = rows.iter().filter(|row| has_free_tokens(row)).count();
-    let expected = format!("{comparable} rows recomputed, 0 beyond a bound, 0 refused by the server\n");
-    assert!(text(&sound.stderr).starts_with(&expected), "{sound:?}");
+    let expected = format!("{comparable} rows recomputed, 0 beyond a bound, 0 refused by the server");
+    // A slow run prints its progress before.
+    assert!(text(&sound.stderr).lines().any(|line| line == expected), "{sound:?}");
 
     let is_free = |row: &&RolloutRow| has_free_tokens(row) && row.calls.iter().all(|span| !span.constrained);
     let row = rows.iter().find(is_free).expect("a row without constrained calls");
