@@ -18,6 +18,8 @@ const LARGEST_REQUEST: u64 = 256 << 20;
 const REQUEST_SILENCE: Duration = Duration::from_secs(60);
 /// The longest time for a whole body. A slower connection is useless for calls, and the unfinished body holds memory.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(10);
+/// The most bytes that are reserved for a body before they arrive. A declared size may be a lie.
+const MOST_RESERVED: usize = 4 << 20;
 /// The largest part of a rejected request's body that is read, in bytes. A client that sends more may find the
 /// connection closed before it has the answer.
 const DISCARDED: u64 = 32 << 20;
@@ -42,19 +44,18 @@ async fn read_whole(body: &mut Incoming, largest: u64, room: &mut Reservation) -
     if body.size_hint().lower() > largest {
         return Err(CallRefusal::BodyTooLarge(largest).into());
     }
+    let mut whole = GatheredBody::of_length(body.size_hint().lower());
     let limited = Limited::new(body, usize::try_from(largest).unwrap_or(usize::MAX));
     let mut limited = std::pin::pin!(limited);
-    let (mut pieces, mut size) = (Vec::new(), 0);
     loop {
         let frame = tokio::time::timeout(REQUEST_SILENCE, limited.frame()).await;
         match frame.map_err(|_| too_slow("nothing came of the request body", REQUEST_SILENCE))? {
-            None => return Ok(joined(pieces)),
+            None => return Ok(whole.into_bytes()),
             Some(Ok(frame)) => {
                 let Ok(piece) = frame.into_data() else { continue };
-                size += piece.len() as u64;
                 // The reservation grows with the received bytes, because a declared size may be a lie.
-                room.grow(size)?;
-                pieces.push(piece);
+                room.grow((whole.length() + piece.len()) as u64)?;
+                whole.add(piece);
             }
             Some(Err(error)) if error.is::<LengthLimitError>() => {
                 return Err(CallRefusal::BodyTooLarge(largest).into());
@@ -90,14 +91,60 @@ fn too_slow(what: &str, time: Duration) -> AgentError {
     AgentError::new(StatusCode::REQUEST_TIMEOUT, "BadRequestError", message)
 }
 
-/// Joins the pieces of a body. A single piece is not copied.
-fn joined(mut pieces: Vec<Bytes>) -> Bytes {
-    match (pieces.pop(), pieces.is_empty()) {
-        (None, _) => Bytes::new(),
-        (Some(only), true) => only,
-        (Some(last), false) => {
-            pieces.push(last);
-            pieces.concat().into()
+/// The part of a body that has arrived. A body of a single piece is not copied.
+///
+/// The pieces of a larger body are copied at once, so that hyper reads the next piece into the same buffer.
+#[derive(Debug)]
+struct GatheredBody {
+    first: Bytes,
+    /// All pieces. Empty until the second piece arrives.
+    joined: Vec<u8>,
+    /// The declared length.
+    declared: u64,
+}
+
+impl GatheredBody {
+    fn of_length(declared: u64) -> Self {
+        Self { first: Bytes::new(), joined: Vec::new(), declared }
+    }
+
+    fn length(&self) -> usize {
+        self.first.len().max(self.joined.len())
+    }
+
+    fn add(&mut self, piece: Bytes) {
+        if self.length() == 0 {
+            self.first = piece;
+            return;
+        }
+        if self.joined.is_empty() {
+            self.joined.reserve(usize::try_from(self.declared).unwrap_or(MOST_RESERVED).min(MOST_RESERVED));
+            self.joined.extend_from_slice(&std::mem::take(&mut self.first));
+        }
+        self.joined.extend_from_slice(&piece);
+    }
+
+    fn into_bytes(self) -> Bytes {
+        if self.joined.is_empty() { self.first } else { self.joined.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_body_is_its_pieces_in_order(pieces: Vec<Vec<u8>>, declared: u64) {
+            let mut whole = GatheredBody::of_length(declared);
+            for piece in &pieces {
+                whole.add(Bytes::copy_from_slice(piece));
+            }
+            let expected = pieces.concat();
+            prop_assert_eq!(whole.length(), expected.len());
+            prop_assert_eq!(whole.into_bytes(), expected);
         }
     }
 }
