@@ -147,6 +147,11 @@ impl Recorder {
         self.plan.iter_mut().for_each(Plan::ids_were_refused);
     }
 
+    /// Returns the secrets that no record contains.
+    pub(crate) fn redaction(&self) -> Arc<Redaction> {
+        Arc::clone(&self.redaction)
+    }
+
     /// Removes and returns the plan, and copies its continuation into the record.
     pub(crate) fn take_plan(&mut self) -> Option<Plan> {
         let plan = self.plan.take()?;

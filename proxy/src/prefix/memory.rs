@@ -13,6 +13,7 @@ use super::fingerprint::Fingerprint;
 use super::message::{StoredMessage, Words};
 use super::node::{Node, RenderedPrompt};
 use super::request::{InputTexts, PromptInputs, PromptRequest};
+use crate::common::redaction::Redaction;
 use crate::store::{CallEntry, PromptMaker, StoredConversation};
 use crate::wire::json_edit::Object;
 
@@ -103,7 +104,7 @@ pub(crate) struct PendingAnswer {
 
 impl PendingAnswer {
     /// Returns the stored form of the request and its answers.
-    pub(super) fn told(&self, answers: &Answers) -> StoredConversation {
+    pub(super) fn told(&self, answers: &Answers, redaction: &Redaction) -> StoredConversation {
         let text = |message: &Arc<StoredMessage>| Arc::clone(message.text());
         StoredConversation {
             maker: match self.maker {
@@ -112,7 +113,7 @@ impl PendingAnswer {
                 Maker::Here(_) | Maker::HereBefore => PromptMaker::Proxy,
             },
             messages: self.conversation.messages().iter().map(text).collect(),
-            inputs: Arc::clone(&self.inputs.text),
+            inputs: self.inputs.stored(redaction),
             answers: answers.iter().map(|(index, message)| (*index, text(message))).collect(),
         }
     }

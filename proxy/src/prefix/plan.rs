@@ -17,6 +17,7 @@ use super::request_kind::RequestKind;
 use super::splice::{Spliced, Unspliced};
 use super::{ExactPrefix, Ready};
 use crate::common::history::History;
+use crate::common::redaction::Redaction;
 use crate::store::StoredConversation;
 
 /// The decision about a call's prompt.
@@ -146,9 +147,10 @@ impl Plan {
         memory: &Memory,
         call: &Arc<Call>,
         answers: Vec<(u32, Option<Value>)>,
+        redaction: &Redaction,
     ) -> Arc<StoredConversation> {
         let answers = read_answers(answers);
-        let told = Arc::new(self.seed.told(&answers));
+        let told = Arc::new(self.seed.told(&answers, redaction));
         self.prefix.metrics.prompt(&self.continuation);
         // Skip failed calls: their trial may be sealed and have no replica any more.
         if self.ids.is_some() && call.status == CallStatus::Complete {

@@ -1,11 +1,13 @@
 //! The inputs of a chat request's prompt: its messages, and everything else that affects the rendering.
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
 use super::fingerprint::Fingerprint;
 use super::message_eq::meaning_of;
+use crate::common::redaction::Redaction;
 use crate::render::renderer::{self, Renderer};
 use crate::render::{RenderError, RequestInputs};
 use crate::wire::json_edit::Object;
@@ -42,7 +44,11 @@ pub(super) struct PromptInputs {
     pub(super) model: Option<Value>,
     pub(super) request: RequestInputs,
     /// A JSON object of the request's own members.
-    pub(super) text: Arc<str>,
+    text: Arc<str>,
+    /// The model as text of the request.
+    model_text: Option<String>,
+    /// The text without secrets, computed on first use.
+    stored: OnceLock<Arc<str>>,
     /// The inputs as the template reads them, computed on first use.
     rendered: OnceLock<renderer::RenderInputs>,
 }
@@ -137,11 +143,30 @@ impl<'a> InputTexts<'a> {
             model.clone(),
         ];
         let key = meaning_of(parts.into_iter().map(Option::unwrap_or_default).collect());
-        PromptInputs { key, model, request, text: self.text(), rendered: OnceLock::new() }
+        PromptInputs {
+            key,
+            model,
+            request,
+            text: self.text(),
+            model_text: self.model.map(str::to_owned),
+            stored: OnceLock::new(),
+            rendered: OnceLock::new(),
+        }
     }
 }
 
 impl PromptInputs {
+    /// Returns a JSON object of the request's own members without secrets. Some clients send their key as the model.
+    pub(super) fn stored(&self, redaction: &Redaction) -> Arc<str> {
+        let Some(model) = &self.model_text else { return Arc::clone(&self.text) };
+        let stored = self.stored.get_or_init(|| match redaction.redacted(model) {
+            Cow::Borrowed(_) => Arc::clone(&self.text),
+            // The model is the first member, so the first occurrence is the model.
+            Cow::Owned(redacted) => self.text.replacen(model, &redacted, 1).into(),
+        });
+        Arc::clone(stored)
+    }
+
     /// Returns the inputs as the template reads them.
     pub(super) fn rendered(&self, renderer: &Renderer) -> Result<renderer::RenderInputs, RenderError> {
         if let Some(rendered) = self.rendered.get() {
@@ -179,6 +204,16 @@ mod tests {
         ] {
             assert_ne!(plain, key(other.clone()), "{other}");
         }
+    }
+
+    #[test]
+    fn a_key_in_the_place_of_the_model_is_not_stored() {
+        let stored = |model: &str| {
+            let body = format!(r#"{{"tools":[],"model":"{model}","messages":[{{"role":"user"}}]}}"#);
+            PromptRequest::read(&body).unwrap().inputs.read().stored(&Redaction::default())
+        };
+        assert_eq!(&*stored("m"), r#"{"model":"m","tools":[]}"#);
+        assert_eq!(&*stored(&format!("sk-{:064}", 7)), r#"{"model":"[redacted]","tools":[]}"#);
     }
 
     #[test]

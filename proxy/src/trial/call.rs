@@ -197,11 +197,12 @@ impl InFlightCall {
         let plan = live.recorder.take_plan();
         let answers = live.recorder.take_answers();
         let unrecorded = live.recorder.unrecorded_tokens();
+        let redaction = live.recorder.redaction();
         let calls = live.recorder.finish(status, error).into_iter();
         let mut calls: Vec<_> = calls.map(|call| CallEntry { call: Arc::new(call), told: None }).collect();
         let is_complete = calls.iter().all(|kept| kept.call.status == CallStatus::Complete);
         if let (Some(plan), Some(kept)) = (plan, calls.first_mut()) {
-            kept.told = Some(plan.answered(self.trial.memory(), &kept.call, answers));
+            kept.told = Some(plan.answered(self.trial.memory(), &kept.call, answers, &redaction));
         }
         let records: Vec<_> = calls.iter().map(|kept| Arc::clone(&kept.call)).collect();
         // The record is queued before the trial drops the call: a seal that finds no call in flight must be written after

@@ -7,6 +7,7 @@ use super::*;
 use crate::common::history::History;
 use crate::common::metrics::FlawCounts;
 use crate::common::metrics::Metrics;
+use crate::common::redaction::Redaction;
 use crate::prefix::request_kind::RequestKind;
 use crate::prefix::{ExactPrefix, Plan};
 use crate::render::tests::fixture_dir;
@@ -59,7 +60,7 @@ impl Stage {
         let continuation = plan.continuation.clone();
         let prompt = plan.ids.as_ref().map_or(prompt.to_vec(), ids_of);
         let (call, said) = answered(&prompt, vec![self.model.plain_answer(answer)]);
-        plan.answered(&self.memory, &call, said);
+        plan.answered(&self.memory, &call, said, &Redaction::default());
         continuation
     }
 
