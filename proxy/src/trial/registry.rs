@@ -14,6 +14,9 @@ use crate::trial::Trial;
 pub(crate) struct Trials {
     by_id: DashMap<TrialId, Arc<Trial>>,
     by_key: DashMap<KeyHash, Arc<Trial>>,
+    /// The trials that were not sealed when they were last listed. Most of the others are sealed, and a periodic list of
+    /// the open trials must not examine them all.
+    unsealed: DashMap<TrialId, Arc<Trial>>,
 }
 
 /// A trial with this name exists already.
@@ -31,6 +34,7 @@ impl Trials {
         };
         // Add the key only after the name proved to be new: a rejected trial must not be reachable.
         self.by_key.insert(trial.opened().key, Arc::clone(&trial));
+        self.unsealed.insert(trial.opened().facts.trial_id.clone(), Arc::clone(&trial));
         Ok(trial)
     }
 
@@ -38,6 +42,7 @@ impl Trials {
     pub(crate) fn remove(&self, trial: &Trial) {
         self.by_key.remove(&trial.opened().key);
         self.by_id.remove(&trial.opened().facts.trial_id);
+        self.unsealed.remove(&trial.opened().facts.trial_id);
     }
 
     pub(crate) fn by_id(&self, id: &TrialId) -> Option<Arc<Trial>> {
@@ -56,8 +61,8 @@ impl Trials {
 
     /// Returns all trials that may make further calls, in no order.
     pub(crate) fn open(&self) -> Vec<Arc<Trial>> {
-        let open = self.by_id.iter().filter(|trial| !trial.sealed().is_cancelled());
-        open.map(|trial| Arc::clone(&trial)).collect()
+        self.unsealed.retain(|_, trial| !trial.sealed().is_cancelled());
+        self.unsealed.iter().map(|trial| Arc::clone(&trial)).collect()
     }
 
     /// Returns the first `limit` trials by name, after `after` if given, and whether more trials follow.
