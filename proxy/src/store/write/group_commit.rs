@@ -4,15 +4,13 @@
 //! Under load, many calls end in that time. Otherwise the wait is over at once.
 //!
 //! This task writes a small batch to the page cache itself, because that takes microseconds, and waking a thread takes
-//! more. A batch that takes longer goes to the thread of [`super::writer`], which wakes this task once per batch. So do
-//! all batches for some seconds after a slow write, because streams wait while this task waits for the disk.
+//! more. A batch that takes longer goes to the thread of [`super::writer`], which wakes this task once per batch.
 //!
 //! On a disk error no record is dropped. Waiters get an error after a timeout. The records are written once the disk
 //! recovers, followed by events that undo them for those waiters.
 
 use std::future::pending;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -32,12 +30,6 @@ const SMALL: usize = 4096;
 /// The size of a call without ids. To encode its other parts takes as long as to encode so many ids.
 const CALL: usize = 256;
 
-/// The time above which a write is slow. The kernel delays a write to the page cache while it writes the same pages to
-/// the disk.
-const SLOW: Duration = Duration::from_millis(2);
-/// How long the thread of the writer writes all batches after a slow write.
-const SLOW_HOLD: Duration = Duration::from_secs(10);
-
 /// Events that are written together, and the channel that reports the result.
 #[derive(Debug)]
 pub(crate) struct Batch {
@@ -56,25 +48,6 @@ struct Gathered {
     events: Vec<Event>,
     waiting: Waiting,
     in_new_segment: bool,
-}
-
-/// Remembers whether writes were slow lately.
-#[derive(Debug, Default)]
-struct DiskSpeed {
-    /// The end of the last slow write.
-    slow_at: Option<Instant>,
-}
-
-impl DiskSpeed {
-    fn is_slow(&self, now: Instant) -> bool {
-        self.slow_at.is_some_and(|slow_at| now.duration_since(slow_at) < SLOW_HOLD)
-    }
-
-    fn wrote(&mut self, began: Instant, ended: Instant) {
-        if ended.duration_since(began) >= SLOW {
-            self.slow_at = Some(ended);
-        }
-    }
 }
 
 /// A batch at the writer.
@@ -107,7 +80,6 @@ async fn gather(gathers: GroupCommit, batches: mpsc::Sender<Batch>) {
     let mut writing: Option<Writing> = None;
     let mut is_over = false;
     let mut came = Vec::new();
-    let mut speed = DiskSpeed::default();
     while !is_over || !gathered.is_empty() || writing.is_some() {
         tokio::select! {
             biased;
@@ -130,7 +102,7 @@ async fn gather(gathers: GroupCommit, batches: mpsc::Sender<Batch>) {
         }
         if writing.is_none() && !gathered.is_empty() {
             gathered.look_for_more(&mut entries).await;
-            if gathered.write_small(&log, &mut speed) {
+            if gathered.write_small(&log) {
                 answer(gathered.take_waiting(), &Ok(()));
             } else {
                 writing = gathered.send(&batches).await;
@@ -232,18 +204,14 @@ impl Gathered {
     }
 
     /// Writes the events, if that takes microseconds. Returns whether they are written.
-    fn write_small(&self, log: &Mutex<Log>, speed: &mut DiskSpeed) -> bool {
-        let began = Instant::now();
-        if speed.is_slow(began) || self.in_new_segment || self.events.iter().map(size).sum::<usize>() > SMALL
-        {
+    fn write_small(&self, log: &Mutex<Log>) -> bool {
+        if self.in_new_segment || self.events.iter().map(size).sum::<usize>() > SMALL {
             return false;
         }
         // The writer's thread removes segments at its start. A poisoned log is a defect, which that thread reports.
         let Ok(mut log) = log.try_lock() else { return false };
         // The writer's thread repeats a failed append, and reports it.
-        let is_written = !log.waits_for_disk() && log.append(&self.events).is_ok();
-        speed.wrote(began, Instant::now());
-        is_written
+        !log.waits_for_disk() && log.append(&self.events).is_ok()
     }
 
     /// Removes the events, which are written, and returns their waiters.
@@ -264,21 +232,5 @@ impl Gathered {
                 None
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn after_a_slow_write_the_thread_writes_for_some_time() {
-        let mut speed = DiskSpeed::default();
-        let start = Instant::now();
-        speed.wrote(start, start + SLOW / 2);
-        assert!(!speed.is_slow(start + SLOW));
-        speed.wrote(start, start + SLOW);
-        assert!(speed.is_slow(start + SLOW) && speed.is_slow(start + SLOW_HOLD));
-        assert!(!speed.is_slow(start + SLOW + SLOW_HOLD));
     }
 }

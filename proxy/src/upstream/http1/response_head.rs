@@ -1,4 +1,4 @@
-//! The head of an answer: its status, its headers, and what they say about the body and the connection.
+//! The head of an answer: its status, its headers, and the framing and the reuse of the connection that follow from them.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, response};
