@@ -49,7 +49,7 @@ impl Process {
     /// Opens a trial and returns its key.
     pub(crate) async fn open_trial(&self) -> String {
         let url = format!("http://{}/v1/trials", self.admin.unwrap());
-        let sent = reqwest::Client::new().post(url).json(&json!({"task_id": "bench"})).send();
+        let sent = rolltap_testing::http_client().post(url).json(&json!({"task_id": "bench"})).send();
         let opened: Value = sent.await.unwrap().json().await.unwrap();
         opened["key"].as_str().unwrap().to_owned()
     }

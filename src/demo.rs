@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use rolltap_orchestrator::demo;
 use rolltap_orchestrator::job::Progress;
-use rolltap_orchestrator::summary::Summary;
+use rolltap_orchestrator::job::summary::Summary;
 
 use crate::{Outcome, terminal};
 

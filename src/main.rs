@@ -11,6 +11,7 @@ mod clean;
 mod demo;
 #[cfg(test)]
 mod docs;
+mod doctor;
 mod env;
 mod export;
 mod option_values;
@@ -19,6 +20,7 @@ mod proxy;
 mod run;
 mod sim;
 mod terminal;
+mod tls_options;
 mod token_file;
 
 use std::num::NonZero;
@@ -46,6 +48,7 @@ struct Cli {
 const AFTER_HELP: &str = "\
 Try it:
   rolltap demo                          a whole job on embedded parts, in a minute
+  rolltap doctor --upstream http://127.0.0.1:8000
   rolltap run -p TASK -a terminal --upstream http://127.0.0.1:8000
   rolltap check jobs/NAME
   rolltap export jobs/NAME --format jsonl -o train.jsonl
@@ -59,6 +62,7 @@ configuration, before any work starts.";
 enum Command {
     Demo(demo::Arguments),
     Proxy(Box<proxy::Arguments>),
+    Doctor(Box<doctor::Arguments>),
     Run(Box<run::Arguments>),
     Agent(Box<agent::Arguments>),
     Agents(agents::Arguments),
@@ -106,6 +110,7 @@ async fn execute(command: Command) -> anyhow::Result<Outcome> {
     match command {
         Command::Demo(arguments) => Box::pin(demo::run(arguments)).await,
         Command::Proxy(arguments) => Box::pin(proxy::run(*arguments)).await,
+        Command::Doctor(arguments) => Box::pin(doctor::run(*arguments)).await,
         Command::Run(arguments) => Box::pin(run::run(*arguments)).await,
         Command::Agent(arguments) => Box::pin(agent::run(*arguments)).await,
         Command::Agents(arguments) => agents::run(&arguments),

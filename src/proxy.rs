@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use rolltap_proxy::Settings;
 
 use self::config::GivenOptions;
 pub(crate) use self::config::ProxyConfig;
@@ -60,11 +61,19 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     }
     let settings = ProxyConfig::merged(arguments.config.as_deref(), arguments.given)?.settings()?;
     terminal::hide_from_logs(Arc::clone(&settings.redaction));
+    let scheme = if settings.agent_tls.is_some() { "https" } else { "http" };
+    let exposed = planes_in_plain_text(&settings);
     let proxy = rolltap_proxy::start(settings).await?;
-    for address in proxy.agent_addrs() {
-        terminal::say(format_args!("agent plane listens on http://{address}"));
+    if let Some(planes) = exposed {
+        tracing::warn!(
+            "{planes} is without TLS: keys and conversations cross the network in plain text. Give --tls-cert and \
+             --tls-key, unless the network is private or a gateway in front of the proxy has TLS"
+        );
     }
-    terminal::say(format_args!("admin plane listens on http://{}", proxy.admin_addr()));
+    for address in proxy.agent_addrs() {
+        terminal::say(format_args!("agent plane listens on {scheme}://{address}"));
+    }
+    terminal::say(format_args!("admin plane listens on {scheme}://{}", proxy.admin_addr()));
     // A broken store records nothing, so calls in flight get no time to end.
     let (grace, broken) = tokio::select! {
         () = stop.next() => (GRACE, None),
@@ -79,4 +88,16 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         }
         (None, Ok(())) => Ok(Outcome::Done),
     }
+}
+
+/// Returns the addresses that other machines reach without TLS, with their flags. `None` if there is no such address.
+fn planes_in_plain_text(settings: &Settings) -> Option<String> {
+    if settings.agent_tls.is_some() {
+        return None;
+    }
+    let agents = settings.listen.iter().map(|address| ("--listen", *address));
+    let planes = agents.chain([("--admin", settings.admin)]);
+    let exposed = planes.filter(|(_, address)| !address.ip().is_loopback());
+    let exposed: Vec<String> = exposed.map(|(flag, address)| format!("{flag} {address}")).collect();
+    (!exposed.is_empty()).then(|| exposed.join(" and "))
 }

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use rolltap_orchestrator::agents::AgentOptions;
 use rolltap_orchestrator::job::config::{AgentDefaults, AgentEntry, JobConfig, JobFile, OwnConfig};
+use rolltap_orchestrator::job::summary::Summary;
 use rolltap_orchestrator::job::{JobSettings, Progress, ProxyChoice, PublicPlace, Upstreams, run_job, tasks};
-use rolltap_orchestrator::summary::Summary;
 use rolltap_orchestrator::trial::Events;
 use rolltap_orchestrator::trial::runner::harbor::HarborSettings;
-use rolltap_proxy::Address;
+use rolltap_proxy::{Address, PlaneTls};
 
 pub(crate) use self::options::Arguments;
 use crate::token_file::read_token;
@@ -90,6 +90,8 @@ fn with_flags(mut file: JobFile, arguments: &mut Arguments) -> anyhow::Result<Jo
     }
     own.sampling = arguments.sampling.take().or(own.sampling.take());
     arguments.prompts.or(own);
+    arguments.upstream_tls.or(own);
+    arguments.plane_tls.or(own);
     Ok(file)
 }
 
@@ -120,6 +122,7 @@ async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyho
             .unwrap_or_else(|| HarborSettings::default().environment_type),
         environment_kwargs: arguments.harbor_env_kwarg.iter().cloned().collect(),
     };
+    let preflight = !arguments.no_preflight && own.preflight.unwrap_or(true);
     let proxy = proxy(&job, own, arguments)?;
     let found = tasks::find(&job, runner).await.context("no usable task")?;
     Ok(JobSettings {
@@ -133,6 +136,7 @@ async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyho
         force_build: job.environment.force_build,
         retry: job.retry,
         job_name: job.job_name,
+        preflight,
         history,
         sampling,
         timeouts,
@@ -154,11 +158,12 @@ fn proxy(job: &JobConfig, own: OwnConfig, arguments: Arguments) -> anyhow::Resul
         let token = own.proxy_token_file.as_deref().map(read_token).transpose()?;
         return Ok(ProxyChoice::External { admin_url, token });
     }
-    let public = public_place(&own)?;
+    let public = public_place(&own, arguments.plane_tls.files()?)?;
     let render = arguments.prompts.render_settings()?;
+    let tls = arguments.upstream_tls.files()?;
     let api_key = arguments.upstream_api_key.or(own.upstream_api_key);
     if !arguments.upstream.is_empty() {
-        let upstreams = Upstreams { addresses: arguments.upstream, api_key, render };
+        let upstreams = Box::new(Upstreams { addresses: arguments.upstream, api_key, render, tls });
         return Ok(ProxyChoice::Embedded { upstreams, public });
     }
     // Harbor's agents may name the upstream themselves. The section `rolltap` of the file overrides them.
@@ -167,12 +172,17 @@ fn proxy(job: &JobConfig, own: OwnConfig, arguments: Arguments) -> anyhow::Resul
         _ => (own.upstream, api_key),
     };
     let addresses = urls.iter().map(|url| url.parse()).collect::<Result<Vec<Address>, _>>()?;
-    Ok(ProxyChoice::Embedded { upstreams: Upstreams { addresses, api_key, render }, public })
+    let upstreams = Box::new(Upstreams { addresses, api_key, render, tls });
+    Ok(ProxyChoice::Embedded { upstreams, public })
 }
 
-fn public_place(own: &OwnConfig) -> anyhow::Result<Option<PublicPlace>> {
+fn public_place(own: &OwnConfig, tls: Option<PlaneTls>) -> anyhow::Result<Option<PublicPlace>> {
     match (own.listen, &own.public_url) {
-        (Some(listen), Some(url)) => Ok(Some(PublicPlace { listen, url: url.parse()? })),
+        (Some(listen), Some(url)) => Ok(Some(PublicPlace { listen, url: url.parse()?, tls })),
+        (None, None) if tls.is_some() => anyhow::bail!(
+            "tls_cert is given without listen and public_url: without them only containers of this machine reach the \
+             proxy, and no network needs TLS"
+        ),
         (None, None) => Ok(None),
         _ => anyhow::bail!(
             "listen and public_url go together: where the proxy listens, and how agents reach that"

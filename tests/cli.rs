@@ -7,6 +7,7 @@ mod cli {
     mod agent;
     mod agents;
     mod demo;
+    mod doctor;
     mod empty_captures;
     mod environments;
     mod export;

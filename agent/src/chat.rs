@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::error::ChatError;
 use self::error::{excerpt, failed_request, refused};
+use crate::http_client::{ClientTimeouts, client_for};
 use crate::settings::AgentSettings;
 
 /// The author of a message.
@@ -135,15 +136,12 @@ impl ChatClient {
             .filter(|base| ["http", "https"].contains(&base.scheme()))
             .and_then(|_| Url::parse(&format!("{base_url}/chat/completions")).ok())
             .ok_or_else(|| bad_url("write it as http://HOST:PORT/v1"))?;
-        let http = reqwest::Client::builder()
-            // The base URL is the proxy that records the trial, and a call that bypasses it is not recorded.
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
+        let timeouts = ClientTimeouts {
             // A connection needs far less time than an answer, so a dead server is found sooner.
-            .connect_timeout(settings.call_timeout.min(Duration::from_secs(10)))
-            .read_timeout(settings.call_timeout)
-            .build()
-            .map_err(|error| bad_url(&error.to_string()))?;
+            connect: settings.call_timeout.min(Duration::from_secs(10)),
+            read: settings.call_timeout,
+        };
+        let http = client_for(&url, timeouts).map_err(|error| bad_url(&error.to_string()))?;
         Ok(Self { http, url, settings, first_wait: Duration::from_millis(500), spent: Mutex::default() })
     }
 

@@ -13,6 +13,7 @@ pub mod answer;
 mod chat;
 mod conversation;
 mod episode;
+mod http_client;
 mod keys;
 mod line_drawing;
 pub mod prompt;
@@ -26,6 +27,7 @@ mod truncate;
 pub mod type_commands;
 
 pub use chat::{ChatError, Message, Role};
+pub use http_client::{ClientError, ClientTimeouts, client_for};
 pub use report::{AgentError, AgentReport, StopReason};
 pub use settings::{AgentSettings, Summarize, TrajectorySettings};
 use terminal::Terminal;

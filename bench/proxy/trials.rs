@@ -50,7 +50,7 @@ impl Ended {
 
 impl Trials {
     pub(crate) fn new(admin: SocketAddr) -> Self {
-        Self { http: reqwest::Client::new(), admin, ended: Mutex::default() }
+        Self { http: rolltap_testing::http_client(), admin, ended: Mutex::default() }
     }
 
     pub(crate) async fn open(&self) -> Trial {

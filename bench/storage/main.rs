@@ -108,7 +108,7 @@ impl Stage {
         let upstream = upstream::start(Arc::clone(text), size).await;
         let data = tempfile::tempdir().unwrap();
         let proxy = Process::start_on(&[0], &["proxy", &upstream.to_string(), data.path().to_str().unwrap()]);
-        Self { upstream, data, proxy, http: Client::new() }
+        Self { upstream, data, proxy, http: rolltap_testing::http_client() }
     }
 
     /// Kills the proxy, starts another one, and returns the seconds until it is ready.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, TryStreamExt, stream};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use rolltap_agent::{ClientTimeouts, client_for};
 use rolltap_proxy::api::{ErrorBody, OpenTrial, PutReward, TrialOpened, TrialStatus};
 use rolltap_rollout::call::Call;
 use rolltap_rollout::ids::TrialId;
@@ -118,15 +119,11 @@ impl AdminClient {
     pub fn new(url: &str, token: Option<String>) -> Result<Self, AdminError> {
         let invalid = || AdminError::InvalidUrl { url: url.to_owned() };
         let parsed = reqwest::Url::parse(url).map_err(|_| invalid())?;
-        if parsed.scheme() != "http" || parsed.host_str().is_none() {
+        if !["http", "https"].contains(&parsed.scheme()) || parsed.host_str().is_none() {
             return Err(invalid());
         }
-        let http = reqwest::Client::builder()
-            .no_proxy() // an admin plane is never behind the environment's HTTP proxy
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(READ_TIMEOUT)
-            .build()
-            .map_err(|_| invalid())?;
+        let timeouts = ClientTimeouts { connect: CONNECT_TIMEOUT, read: READ_TIMEOUT };
+        let http = client_for(&parsed, timeouts).map_err(|_| invalid())?;
         Ok(Self { http, base: url.trim_end_matches('/').to_owned(), token, patience: PATIENCE })
     }
 

@@ -21,6 +21,7 @@ mod run;
 mod running;
 mod settings;
 mod stretch;
+pub mod summary;
 pub mod tasks;
 mod unfinished;
 

@@ -7,5 +7,6 @@ pub(crate) mod model_aliases;
 pub(crate) mod redaction;
 pub(crate) mod samples;
 pub(crate) mod seconds;
+pub(crate) mod tls;
 pub(crate) mod to_the_end;
 pub(crate) mod trial_key;

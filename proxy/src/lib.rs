@@ -31,10 +31,13 @@ pub use common::history::{History, InvalidHistory};
 pub use common::model_aliases::ModelAliases;
 pub use common::redaction::{InvalidRedaction, Redaction};
 pub use common::seconds::{InvalidSeconds, Seconds};
+pub use common::tls::{CertificateFiles, PlaneTls, TlsError};
 pub use common::to_the_end::to_the_end;
 pub use dialect::ToolStrictLevel;
 pub use render::{ContentFormat, LoadError, RenderSettings};
 pub use rolltap_rollout::training::TrainingPolicy;
 pub use settings::{ImplicitTrials, Settings};
 pub use start::{RunningProxy, ShutdownError, StartError, start};
-pub use upstream::{Address, InvalidAddress, PoolSettings, SamplingDefaults};
+pub use upstream::{
+    Address, AskError, InvalidAddress, PoolSettings, SamplingDefaults, UpstreamClient, UpstreamTls,
+};

@@ -14,6 +14,7 @@ use crate::api::Limits;
 use crate::common::history::History;
 use crate::common::model_aliases::ModelAliases;
 use crate::common::redaction::Redaction;
+use crate::common::tls::PlaneTls;
 use crate::dialect::ToolStrictLevel;
 use crate::render::RenderSettings;
 use crate::roles::RoleRules;
@@ -30,7 +31,12 @@ pub struct Settings {
     pub listen: Vec<SocketAddr>,
     /// The address of the admin plane, for runners and trainers. Agents must not reach it.
     pub admin: SocketAddr,
-    /// The URL of the agent plane that agents get. `None` means `http://` and the first address of `listen`.
+    /// TLS of the agent plane. `None` means HTTP without TLS.
+    pub agent_tls: Option<PlaneTls>,
+    /// TLS of the admin plane. `None` means HTTP without TLS.
+    pub admin_tls: Option<PlaneTls>,
+    /// The URL of the agent plane that agents get. `None` means the first address of `listen`, with `https://` if the
+    /// agent plane has TLS.
     pub public_url: Option<PublicUrl>,
     /// The directory of the captures.
     pub data_dir: PathBuf,
@@ -112,6 +118,8 @@ impl Settings {
             upstreams,
             listen: vec![free_port],
             admin: free_port,
+            agent_tls: None,
+            admin_tls: None,
             public_url: None,
             data_dir,
             store: StoreSettings::default(),

@@ -12,11 +12,13 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin_plane::admission::Admission;
+use crate::admin_plane::public_url::PublicUrl;
 use crate::admin_plane::token_rule::UnsafeToken;
 use crate::admin_plane::{self, AdminPlane, PatientListener};
 use crate::agent_plane::AgentPlane;
-use crate::agent_plane::server;
+use crate::agent_plane::server::{self, AgentListeners};
 use crate::common::metrics::Metrics;
+use crate::common::tls::{PlaneTls, ServedTls, TlsError};
 use crate::dialect::chat::media::Fetching;
 use crate::feed::{Feed, KeptTrial, Ledger, Sequencer, Wake};
 use crate::lifecycle::evict;
@@ -59,6 +61,9 @@ pub enum StartError {
     /// The data directory cannot be opened or recovered.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The files of TLS cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The tokenizer or the chat template cannot be used.
     #[error(transparent)]
     Render(#[from] LoadError),
@@ -112,9 +117,14 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
     let api_keys = settings.upstreams.iter().filter_map(Address::api_key);
     api_keys.chain(settings.admin_token.as_deref()).for_each(|secret| settings.redaction.learn(secret));
     let metrics = Arc::new(Metrics::new());
+    let served = |plane, tls: Option<PlaneTls>| {
+        tls.map(|files| ServedTls::start(files, plane, metrics.tls_failures(plane))).transpose()
+    };
+    let (agent_tls, admin_tls) = (served("agent", settings.agent_tls)?, served("admin", settings.admin_tls)?);
     let idle_timeout = settings.upstream_idle_timeout;
     let flaws = metrics.flaws();
-    let upstream = Pool::start(settings.upstreams, settings.pool, idle_timeout, policy, store.clone(), flaws);
+    let upstream =
+        Pool::start(settings.upstreams, settings.pool, idle_timeout, policy, store.clone(), flaws)?;
     let prefix = ExactPrefix::start(settings.render, Arc::clone(&upstream), Arc::clone(&metrics))?;
     let (draining, stopped) = (CancellationToken::new(), CancellationToken::new());
     let (known, counters) = (Arc::clone(&trials), Arc::clone(&metrics));
@@ -134,12 +144,19 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
     };
     let admin_plane = AdminPlane {
         lifecycle: lifecycle.clone(),
-        public_url: settings.public_url.unwrap_or_else(|| first.into()),
+        public_url: settings.public_url.unwrap_or_else(|| PublicUrl::of(first, agent_tls.is_some())),
         admission,
         draining: draining.clone(),
         metrics,
     };
-    let admin = serve_admin(admin_listener, admin_plane, settings.reader_patience, stopped.clone());
+    let patience = settings.reader_patience;
+    let admin_listener = PatientListener {
+        listener: admin_listener,
+        tls: admin_tls,
+        patience,
+        metrics: Arc::clone(&admin_plane.metrics),
+    };
+    let admin = serve_admin(admin_listener, admin_plane, stopped.clone());
     let agent_plane = Arc::new(AgentPlane {
         lifecycle,
         opens_for_any_key: settings.implicit_trials != ImplicitTrials::Never,
@@ -152,8 +169,8 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
         allowed_origins: settings.allowed_origins,
         body_budget: Arc::default(),
     });
-    let agents =
-        tokio::spawn(server::serve(listeners, agent_plane, settings.max_connections, draining.clone()));
+    let agents = AgentListeners { listeners, tls: agent_tls, max_connections: settings.max_connections };
+    let agents = tokio::spawn(server::serve(agents, agent_plane, draining.clone()));
     Ok(RunningProxy { agent_addrs, admin_addr, draining, stopped, agents, admin, store, store_thread })
 }
 
@@ -213,13 +230,7 @@ async fn listen(agents: &[SocketAddr], admin: SocketAddr) -> Result<Listeners, S
     Ok(Listeners { agents, agent_addrs, admin: listener, admin_addr, first })
 }
 
-fn serve_admin(
-    listener: TcpListener,
-    plane: AdminPlane,
-    patience: Duration,
-    stopped: CancellationToken,
-) -> JoinHandle<()> {
-    let listener = PatientListener { listener, patience, metrics: Arc::clone(&plane.metrics) };
+fn serve_admin(listener: PatientListener, plane: AdminPlane, stopped: CancellationToken) -> JoinHandle<()> {
     let router = admin_plane::router(plane);
     tokio::spawn(async move {
         let serving = axum::serve(listener, router).with_graceful_shutdown(stopped.cancelled_owned());

@@ -4,6 +4,7 @@
 
 mod address;
 mod body;
+mod client;
 mod flaws;
 mod health;
 mod http1;
@@ -17,19 +18,22 @@ mod schema;
 mod send_error;
 mod served_by;
 mod settings;
+mod tls;
 
 pub use address::{Address, InvalidAddress};
 pub(crate) use body::UpstreamBody;
+pub use client::{AskError, UpstreamClient};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 pub(crate) use http1::{AnswerError, ReadLimits};
 pub(crate) use model_card::ModelCard;
 pub use model_card::SamplingDefaults;
-pub(crate) use pool::{AddressTaken, Pool};
+pub(crate) use pool::{AddError, Pool};
 pub(crate) use replica::{Replica, ReplicaId};
 pub(crate) use schema::IdsPlace;
 pub(crate) use send_error::SendError;
 pub(crate) use served_by::ServedBy;
 pub use settings::PoolSettings;
+pub use tls::UpstreamTls;
 
 /// Removes the headers of one connection alone (RFC 9110 §7.6.1), and those that describe the framing of a body.
 pub(crate) fn without_framing(mut headers: HeaderMap<HeaderValue>) -> HeaderMap<HeaderValue> {

@@ -283,6 +283,29 @@ impl Flaw {
             Self::Unreadable => "unreadable",
         }
     }
+
+    /// Returns the remedy, for the upstream's operator. `None` if no remedy is known.
+    #[must_use]
+    pub fn remedy(self) -> Option<&'static str> {
+        match self {
+            Self::MissingPromptIds => Some(
+                "the answer has no prompt_token_ids; vLLM sends them for return_token_ids since 0.10.2, unless a router in \
+                 between takes them out or does not pass return_token_ids on",
+            ),
+            Self::MissingTokenIds => Some(
+                "a choice has no token_ids; vLLM sends them for return_token_ids since 0.10.2, unless a router in between takes \
+                 them out or does not pass return_token_ids on",
+            ),
+            Self::MissingLogprobs => Some(
+                "a choice has no logprobs; vLLM sends them where the request has logprobs, unless a router in between takes \
+                 them out",
+            ),
+            Self::InvalidLogprob => Some(
+                "a logprob is not that of a token; start vLLM with --logprobs-mode raw_logprobs or processed_logprobs",
+            ),
+            Self::LengthMismatch | Self::MissingChoice | Self::Unreadable => None,
+        }
+    }
 }
 
 impl Choice {

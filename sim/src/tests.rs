@@ -43,7 +43,7 @@ async fn send(sim: &RunningSim, fixture: &Value) -> reqwest::Response {
     let request = &fixture["request"];
     let method = request["method"].as_str().unwrap().parse().unwrap();
     let url = format!("http://{}{}", sim.addr(), request["path"].as_str().unwrap());
-    let mut call = reqwest::Client::new().request(method, url);
+    let mut call = rolltap_testing::http_client().request(method, url);
     if !request["body"].is_null() {
         let kind = request["headers"]["Content-Type"].as_str().unwrap_or("application/json");
         let text = request["body"].as_str().map_or_else(|| request["body"].to_string(), str::to_owned);
@@ -61,7 +61,7 @@ async fn ask(sim: &RunningSim, text: &str, extra: Value) -> reqwest::Response {
 
 async fn post(sim: &RunningSim, path: &str, body: &Value) -> reqwest::Result<reqwest::Response> {
     let url = format!("http://{}{path}", sim.addr());
-    reqwest::Client::new().post(url).json(body).send().await
+    rolltap_testing::http_client().post(url).json(body).send().await
 }
 
 /// Returns the JSON events of a stream. Its last event must be `[DONE]`, which is omitted.

@@ -12,13 +12,19 @@ use crate::proxy::{FileTables, ProxyConfig};
 pub(super) const REQUIRED: &str = "upstream";
 
 /// Values for the settings without a default that is a value, in TOML.
-const EXAMPLES: [(&str, &str); 17] = [
+const EXAMPLES: [(&str, &str); 23] = [
     ("upstream", r#"["http://127.0.0.1:8000"]"#),
     ("upstream_api_key", r#""…""#),
     ("public_url", r#""http://gateway.example:7070""#),
     ("retain_days", "30"),
     ("retain_gib", "500"),
     ("admin_token_file", r#""/etc/rolltap/admin-token""#),
+    ("admin_client_ca", r#""/etc/rolltap/clients.pem""#),
+    ("upstream_ca", r#"["/etc/ssl/private-ca.pem"]"#),
+    ("upstream_client_cert", r#""/etc/rolltap/client.pem""#),
+    ("upstream_client_key", r#""/etc/rolltap/client.key""#),
+    ("tls_cert", r#""/etc/rolltap/tls.pem""#),
+    ("tls_key", r#""/etc/rolltap/tls.key""#),
     ("implicit_trials", r#""loopback""#),
     ("generation_defaults", "{ temperature = 0.6, top_p = 0.95, top_k = 20 }"),
     ("allowed_origins", r#"["https://app.example"]"#),

@@ -10,6 +10,7 @@ use rolltap_orchestrator::common::suggest::nearest;
 use super::options::ProxyOptions;
 use super::tables::FileTables;
 use crate::prompt_options::PromptOptions;
+use crate::tls_options::{PlaneTlsOptions, UpstreamTlsOptions};
 
 /// The settings that the user gives on the command line or in the environment, without any default.
 ///
@@ -19,11 +20,14 @@ pub(super) struct GivenOptions(ArgMatches);
 
 impl Args for GivenOptions {
     fn augment_args(command: Command) -> Command {
-        PromptOptions::augment_args(ProxyOptions::augment_args(command))
+        let with_prompts = PromptOptions::augment_args(ProxyOptions::augment_args(command));
+        PlaneTlsOptions::augment_args(UpstreamTlsOptions::augment_args(with_prompts))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        PromptOptions::augment_args_for_update(ProxyOptions::augment_args_for_update(command))
+        let with_prompts =
+            PromptOptions::augment_args_for_update(ProxyOptions::augment_args_for_update(command));
+        PlaneTlsOptions::augment_args_for_update(UpstreamTlsOptions::augment_args_for_update(with_prompts))
     }
 }
 
@@ -51,6 +55,8 @@ impl FromArgMatches for GivenOptions {
 pub(crate) struct ProxyConfig {
     pub(super) options: ProxyOptions,
     pub(super) prompts: PromptOptions,
+    pub(super) upstream_tls: UpstreamTlsOptions,
+    pub(super) plane_tls: PlaneTlsOptions,
     pub(super) tables: FileTables,
 }
 
@@ -62,6 +68,8 @@ impl ProxyConfig {
         let GivenOptions(mut given) = given;
         config.options.update_from_arg_matches_mut(&mut given)?;
         config.prompts.update_from_arg_matches_mut(&mut given)?;
+        config.upstream_tls.update_from_arg_matches_mut(&mut given)?;
+        config.plane_tls.update_from_arg_matches_mut(&mut given)?;
         Ok(config)
     }
 
@@ -90,6 +98,8 @@ impl ProxyConfig {
         Ok(Self {
             options: toml::from_str(text).map_err(wrong)?,
             prompts: toml::from_str(text).map_err(wrong)?,
+            upstream_tls: toml::from_str(text).map_err(wrong)?,
+            plane_tls: toml::from_str(text).map_err(wrong)?,
             tables: toml::from_str(text).map_err(wrong)?,
         })
     }

@@ -46,8 +46,14 @@ pub(crate) struct ProxyOptions {
     /// agents cannot reach.
     #[arg(long, env = "ROLLTAP_ADMIN", value_name = "ADDRESS", default_value = "127.0.0.1:7071")]
     pub(super) admin: SocketAddr,
-    /// Give agents this URL of the agent plane, in the base_urls of an opened trial. [default: http:// and the first
-    /// --listen]
+    /// Require a certificate of an authority in this PEM file from clients of the admin plane (mutual TLS). [default:
+    /// none]
+    ///
+    /// It requires --tls-cert. The token of --admin-token-file is required too, if that is given.
+    #[arg(long, env = "ROLLTAP_ADMIN_CLIENT_CA", value_name = "FILE")]
+    pub(super) admin_client_ca: Option<PathBuf>,
+    /// Give agents this URL of the agent plane, in the base_urls of an opened trial. [default: the first --listen, with
+    /// https:// if --tls-cert is given]
     ///
     /// It is necessary if agents reach the agent plane by a load balancer or a host name.
     #[arg(long, env = "ROLLTAP_PUBLIC_URL", value_name = "URL")]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use rolltap_proxy::roles::RoleRules;
 use rolltap_proxy::store::{Retention, StoreSettings};
-use rolltap_proxy::{Address, AllowedOrigins, ImplicitTrials, PoolSettings, Redaction, Settings};
+use rolltap_proxy::{Address, AllowedOrigins, ImplicitTrials, PlaneTls, PoolSettings, Redaction, Settings};
 
 use super::config::ProxyConfig;
 use super::options::ProxyOptions;
@@ -15,7 +15,9 @@ use crate::token_file::read_token;
 impl ProxyConfig {
     /// Parses the values that are text, and reads the token file.
     pub(super) fn settings(self) -> anyhow::Result<Settings> {
-        let Self { options, prompts, tables } = self;
+        let Self { options, prompts, upstream_tls, plane_tls, tables } = self;
+        let agent_tls = plane_tls.files()?;
+        let admin_tls = options.admin_tls(agent_tls.as_ref())?;
         Ok(Settings {
             upstreams: options.upstreams()?,
             store: options.store()?,
@@ -28,6 +30,8 @@ impl ProxyConfig {
                 false => options.listen,
             },
             admin: options.admin,
+            agent_tls,
+            admin_tls,
             public_url: options.public_url.map(|url| url.parse()).transpose()?,
             data_dir: options.data,
             admin_token: options.admin_token_file.as_deref().map(read_token).transpose()?,
@@ -39,6 +43,7 @@ impl ProxyConfig {
             allowed_origins: AllowedOrigins::new(&options.allowed_origins).context("allowed_origins")?,
             pool: PoolSettings {
                 generation_defaults: options.generation_defaults.map(Into::into).unwrap_or_default(),
+                tls: upstream_tls.files()?,
                 ..PoolSettings::default()
             },
             history: prompts.history.unwrap_or_default(),
@@ -62,6 +67,21 @@ impl ProxyOptions {
             None => Ok(address),
         };
         Ok(self.upstream.iter().map(|url| url.parse().and_then(authorized)).collect::<Result<_, _>>()?)
+    }
+
+    /// Returns the TLS of the admin plane: that of the agent plane, and the authorities of clients.
+    fn admin_tls(&self, agent_tls: Option<&PlaneTls>) -> anyhow::Result<Option<PlaneTls>> {
+        match (agent_tls, &self.admin_client_ca) {
+            (None, Some(_)) => {
+                bail!(
+                    "admin_client_ca is given without tls_cert: certificates of clients need TLS on the admin plane"
+                )
+            }
+            (None, None) => Ok(None),
+            (Some(tls), authorities) => {
+                Ok(Some(PlaneTls { client_authorities: authorities.clone(), ..tls.clone() }))
+            }
+        }
     }
 
     fn store(&self) -> anyhow::Result<StoreSettings> {

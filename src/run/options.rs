@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::option_values::{json_object, option, variable};
 use crate::prompt_options::PromptOptions;
+use crate::tls_options::{PlaneTlsOptions, UpstreamTlsOptions};
 
 /// Run an agent at Harbor tasks and collect rollouts with rewards
 ///
@@ -130,6 +131,10 @@ pub(crate) struct Arguments {
     /// Send this API key to the upstreams (vLLM's --api-key).
     #[arg(long, env = "ROLLTAP_UPSTREAM_API_KEY", value_name = "KEY", hide_env_values = true, help_heading = MODEL)]
     pub(super) upstream_api_key: Option<String>,
+    #[command(flatten)]
+    pub(super) upstream_tls: UpstreamTlsOptions,
+    #[command(flatten)]
+    pub(super) plane_tls: PlaneTlsOptions,
     /// Use the running proxy with this admin plane, instead of --upstream and an embedded proxy.
     #[arg(long, value_name = "ADMIN_URL", help_heading = MODEL)]
     pub(super) proxy: Option<String>,
@@ -143,6 +148,12 @@ pub(crate) struct Arguments {
     /// Give all agents of the job this URL of --listen, like https://gateway.example:7070.
     #[arg(long, value_name = "URL", requires = "listen", conflicts_with = "proxy", help_heading = MODEL)]
     pub(super) public_url: Option<String>,
+    /// Start the job even if nothing of a call to an upstream can be trained.
+    ///
+    /// Without this flag, the job makes one short call to each upstream first, and does not start if the answer has no
+    /// token ids or logprobs. `rolltap doctor` examines a server in detail.
+    #[arg(long, conflicts_with = "proxy", help_heading = MODEL)]
+    pub(super) no_preflight: bool,
     /// Set these request keys in each call of each trial, as a JSON object. Keys of vLLM are valid too.
     #[arg(long, value_name = "JSON", value_parser = json_object, help_heading = MODEL)]
     pub(super) sampling: Option<Map<String, Value>>,

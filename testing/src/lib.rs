@@ -1,13 +1,19 @@
 //! Shared test support of all crates: time limits that fit the machine ([`limit`]), waits for conditions ([`until`],
-//! [`eventually`]) and sample sizes that fit the tier ([`sample`]). `scripts/test` sets the environment variables that
+//! [`eventually`]) sample sizes that fit the tier ([`sample`]), HTTP clients ([`http_client`]) and certificates ([`TestAuthority`]). `scripts/test` sets the environment variables that
 //! limits and sample sizes read. Without them a test runs as on a quiet machine, in the default tier.
 
+#![expect(clippy::unwrap_used, reason = "a test that fails panics")]
+
+mod certificates;
 mod generated;
+mod http;
 mod slowness;
 mod tier;
 mod wait;
 
+pub use certificates::{TestAuthority, TestCertificate};
 pub use generated::is_current;
+pub use http::{client_builder, client_trusting, get, http_client};
 pub use slowness::limit;
 pub use tier::{is_long, sample};
 pub use wait::{eventually, until};

@@ -32,7 +32,7 @@ async fn a_job_that_captures_nothing_to_train_stops_after_some_trials_with_a_rea
     let task = task(dir.path(), "one", "echo 1 > /logs/verifier/reward.txt").display().to_string();
     let upstream = stripping().await;
     let args = ["run", "-p", &task, "-a", "terminal", "-e", "local", "-n", "1", "--job-name", "it"];
-    let more = ["--max-turns", "1", "--upstream", &upstream, "-k", "4"];
+    let more = ["--max-turns", "1", "--upstream", &upstream, "-k", "4", "--no-preflight"];
     let job = |more_still: &[&str]| run(dir.path(), &[&args[..], &more, more_still].concat());
     let ended = job(&["--max-empty-trials", "2"]);
     assert_eq!(ended.code, Some(1), "{ended:?}");

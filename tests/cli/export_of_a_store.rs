@@ -35,7 +35,7 @@ async fn live(admin: &str, asked: &Asked) {
     }
     post(&format!("{admin}/v1/trials/{name}/seal"), json!({})).await;
     if let Some(reward) = reward {
-        let put = reqwest::Client::new().put(format!("{admin}/v1/trials/{name}/reward"));
+        let put = rolltap_testing::http_client().put(format!("{admin}/v1/trials/{name}/reward"));
         let answer = put.json(&json!({"rewards": {"reward": reward}})).send().await.unwrap();
         assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
     }
@@ -158,7 +158,7 @@ async fn a_silent_failure_takes_its_group_with_it_from_a_job_too() {
     ] {
         live(&admin, &asked).await;
     }
-    let put = reqwest::Client::new().put(format!("{admin}/v1/trials/silent/reward"));
+    let put = rolltap_testing::http_client().put(format!("{admin}/v1/trials/silent/reward"));
     let failure = json!({"rewards": {}, "valid": false, "failure_cause": "AgentTimeoutError"});
     assert!(put.json(&failure).send().await.unwrap().status().is_success());
     drop((sim, proxy));

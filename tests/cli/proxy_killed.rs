@@ -29,7 +29,7 @@ fn proxy(dir: &Path, upstream: &str, listen: &str, admin: &str) -> Running {
 }
 
 async fn trials(admin: &str) -> Vec<Value> {
-    reqwest::get(format!("{admin}/v1/trials")).await.unwrap().json().await.unwrap()
+    rolltap_testing::get(format!("{admin}/v1/trials")).await.unwrap().json().await.unwrap()
 }
 
 #[tokio::test]

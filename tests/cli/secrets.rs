@@ -43,7 +43,7 @@ fn mode(path: &Path) -> u32 {
 async fn post(url: &str, headers: &[(&str, &str)], body: &Value) -> String {
     let call = headers
         .iter()
-        .fold(reqwest::Client::new().post(url), |call, (name, value)| call.header(*name, *value));
+        .fold(rolltap_testing::http_client().post(url), |call, (name, value)| call.header(*name, *value));
     call.json(body).send().await.unwrap().text().await.unwrap()
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn start(dir: &Path) -> (Running, Running, String, String) {
 }
 
 pub(crate) async fn post(url: &str, body: Value) -> Value {
-    let answer = reqwest::Client::new().post(url).json(&body).send().await.unwrap();
+    let answer = rolltap_testing::http_client().post(url).json(&body).send().await.unwrap();
     assert!(answer.status().is_success(), "{url}: {}", answer.text().await.unwrap());
     answer.json().await.unwrap()
 }
@@ -74,7 +74,7 @@ async fn every_conversation_of_the_example_script_speaks() {
     let said = hello["choices"][0]["message"]["content"].as_str().unwrap();
     serde_json::from_str::<Value>(said).expect("the terminal agent's form");
 
-    let trouble = reqwest::Client::new().post(&url).json(&ask("trouble")).send().await.unwrap();
+    let trouble = rolltap_testing::http_client().post(&url).json(&ask("trouble")).send().await.unwrap();
     assert_eq!(trouble.status(), 503);
 }
 

@@ -60,7 +60,7 @@ impl World {
         Arc::new(Self {
             seed,
             upstream,
-            http: Client::builder().timeout(limit(60)).build().unwrap(),
+            http: rolltap_testing::client_builder().timeout(limit(60)).build().unwrap(),
             place: watch::Sender::new((0, None)),
             visitors: AtomicUsize::new(0),
             next_trial: AtomicU32::new(0),

@@ -59,7 +59,7 @@ impl Stage {
         settings.render = render;
         let proxy = rolltap_proxy::start(settings).await.unwrap();
         // vLLM closes an idle connection after five seconds, perhaps just when a request is sent on it.
-        let http = Client::builder().pool_max_idle_per_host(0).build().unwrap();
+        let http = rolltap_testing::client_builder().pool_max_idle_per_host(0).build().unwrap();
         Self { proxy, http, vllm, _data: data }
     }
 

@@ -1,14 +1,19 @@
 //! Checks before a job starts that the upstreams answer, and which model they serve.
 
-use std::error::Error;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rolltap_rollout::served_models::ServedModels;
+use rolltap_proxy::{
+    Address, History, InvalidAddress, RenderSettings, TlsError, UpstreamClient, UpstreamTls,
+};
 
 use super::Upstreams;
 use crate::common::suggest::{did_you_mean, nearest};
+use crate::doctor::{self, DoctorError, DoctorSettings, Finding, read_models};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum time without a byte of an answer to a call. A server with a long queue is slow and not broken.
+const CALL_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Why a job's model cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +36,12 @@ pub enum PreflightError {
         /// The error.
         reason: String,
     },
+    /// The API key of the upstreams cannot be sent.
+    #[error(transparent)]
+    Address(#[from] InvalidAddress),
+    /// The files of TLS to an upstream cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// An upstream does not serve the model.
     #[error("upstream {url} does not serve model {model:?}{}; it serves: {}", did_you_mean(nearest(.model, .served.iter().map(String::as_str))), .served.join(", "))]
     UnknownModel {
@@ -49,6 +60,23 @@ pub enum PreflightError {
         /// The models that the upstream serves.
         served: Vec<String>,
     },
+    /// A call to an upstream has no tokens that can be trained.
+    #[error(
+        "upstream {url}: nothing of a call to model {model:?} can be trained, so the job would capture nothing:\n{}\n\
+         `rolltap doctor --upstream {url} --model {model}` examines the server; --no-preflight runs the job nevertheless",
+        problems(.findings)
+    )]
+    NothingCaptured {
+        /// The upstream.
+        url: String,
+        /// The model.
+        model: String,
+        /// What is broken.
+        findings: Vec<Finding>,
+    },
+    /// The call that proves a capture cannot be made.
+    #[error("cannot check that calls are captured; --no-preflight runs the job without the check")]
+    Doctor(#[from] DoctorError),
     /// No model is named, and the upstreams of an external proxy cannot be asked.
     #[error("agent {agent:?} needs a model's name when --proxy is given: add -m MODEL")]
     ModelNeeded {
@@ -61,15 +89,48 @@ fn among(served: &[String]) -> String {
     if served.is_empty() { String::new() } else { format!(", one of: {}", served.join(", ")) }
 }
 
+fn problems(findings: &[Finding]) -> String {
+    let line = |Finding { check, found, remedy, .. }: &Finding| {
+        format!("  {check}: {found}\n    {}", remedy.as_deref().unwrap_or_default())
+    };
+    findings.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Makes a call to each model at each upstream, and checks that a trainer can use its tokens.
+pub(super) async fn check_captures(
+    upstreams: &Upstreams,
+    models: BTreeSet<String>,
+) -> Result<(), PreflightError> {
+    for address in upstreams.authorized()? {
+        for model in &models {
+            let settings = DoctorSettings {
+                address: address.clone(),
+                tls: upstreams.tls.clone(),
+                model: None,
+                // One call has no earlier turn.
+                render: RenderSettings::default(),
+                history: History::Off,
+                timeout: CALL_TIMEOUT,
+            };
+            let findings = doctor::captures(settings, model.clone()).await?;
+            if !findings.is_empty() {
+                let (url, model) = (address.to_string(), model.clone());
+                return Err(PreflightError::NothingCaptured { url, model, findings });
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Returns the requested model if every upstream serves it. Without a requested model, returns the only one served.
 pub(super) async fn choose_model(
     upstreams: &Upstreams,
     asked: Option<String>,
 ) -> Result<Option<String>, PreflightError> {
     let mut chosen = asked;
-    for address in &upstreams.addresses {
+    for address in upstreams.authorized()? {
         let url = address.to_string();
-        let served = served_models(&url, upstreams.api_key.as_deref()).await?;
+        let served = served_models(address, &upstreams.tls).await?;
         chosen = Some(match chosen {
             Some(model) if served.contains(&model) => model,
             // The exact name has priority, because some served names contain a `/` too.
@@ -91,29 +152,10 @@ fn without_provider(model: &str) -> Option<String> {
     model.split_once('/').map(|(_, bare)| bare.to_owned())
 }
 
-async fn served_models(url: &str, api_key: Option<&str>) -> Result<Vec<String>, PreflightError> {
-    let unreachable = |reason| PreflightError::Unreachable { url: url.to_owned(), reason };
-    let failed = |error: reqwest::Error| unreachable(innermost(&error));
-    // The HTTP proxy of this host's environment must not stand between rolltap and the upstream.
-    let client = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build().map_err(failed)?;
-    let mut request = client.get(format!("{url}/v1/models"));
-    if let Some(key) = api_key {
-        request = request.bearer_auth(key);
-    }
-    let response = request.send().await.map_err(failed)?;
-    if !response.status().is_success() {
-        return Err(unreachable(format!("GET /v1/models was answered {}", response.status())));
-    }
-    let body = response.bytes().await.map_err(failed)?;
-    let served = ServedModels::parse(&body).map_err(|error| unreachable(error.to_string()))?;
-    Ok(served.into_ids())
-}
-
-/// Returns the innermost cause of an error, without the layers around it.
-fn innermost(error: &dyn Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
+async fn served_models(address: Address, tls: &UpstreamTls) -> Result<Vec<String>, PreflightError> {
+    let url = address.to_string();
+    let unreachable = |reason| PreflightError::Unreachable { url: url.clone(), reason };
+    let client = UpstreamClient::new(address, tls, TIMEOUT)?;
+    let answer = client.get("/v1/models").await.map_err(|error| unreachable(error.to_string()))?;
+    Ok(read_models(&answer).map_err(unreachable)?.into_ids())
 }

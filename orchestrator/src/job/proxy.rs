@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rolltap_proxy::{RunningProxy, Settings};
+use rolltap_proxy::{PoolSettings, RunningProxy, Settings};
 
 use super::preflight::{self, PreflightError};
 use super::{JobError, JobSettings, ProxyChoice, PublicPlace};
@@ -38,6 +38,14 @@ pub(super) async fn choose_models(settings: &JobSettings) -> Result<Vec<JobAgent
         agents.push(JobAgent { model, ..agent.clone() });
     }
     Ok(agents)
+}
+
+/// Checks that the upstreams of an embedded proxy give tokens for the models of these agents.
+pub(super) async fn check_captures(settings: &JobSettings) -> Result<(), PreflightError> {
+    let ProxyChoice::Embedded { upstreams, .. } = &settings.proxy else { return Ok(()) };
+    let calling = settings.agents.iter().filter(|agent| agent.spec.calls_model());
+    let models = calling.filter_map(|agent| agent.model.clone()).collect();
+    preflight::check_captures(upstreams, models).await
 }
 
 /// Returns an agent's model. Only an embedded proxy's upstreams can be asked before anything starts.
@@ -75,13 +83,15 @@ impl JobProxy {
             }
             ProxyChoice::Embedded { upstreams, public } => (upstreams, public),
         };
-        let (listen, public_url) = match public {
-            Some(PublicPlace { listen, url }) => (vec![listen], Some(url)),
-            None => (reached_from_here(reachable_at), None),
+        let (listen, public_url, agent_tls) = match public {
+            Some(PublicPlace { listen, url, tls }) => (vec![listen], Some(url), tls),
+            None => (reached_from_here(reachable_at), None, None),
         };
         let addresses = upstreams.authorized()?;
         let on_loopback = Settings::on_loopback(addresses, data_dir);
-        let settings = Settings { listen, public_url, render: upstreams.render, ..on_loopback };
+        let pool = PoolSettings { tls: upstreams.tls, ..PoolSettings::default() };
+        let settings =
+            Settings { listen, public_url, agent_tls, render: upstreams.render, pool, ..on_loopback };
         let proxy = rolltap_proxy::start(settings).await?;
         let admin = AdminClient::new(&format!("http://{}", proxy.admin_addr()), None)?;
         Ok((Self::Embedded(Box::new(proxy)), admin))

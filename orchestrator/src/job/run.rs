@@ -13,7 +13,7 @@ use super::events::JobEvent;
 use super::plan;
 use super::prepare::Prepared;
 use super::progress::to_be_done;
-use super::proxy::{JobProxy, choose_models};
+use super::proxy::{JobProxy, check_captures, choose_models};
 use super::queue::{NextTrial, Queue};
 use super::running::Running;
 use super::{JobError, JobReport, JobSettings, Progress, rollouts};
@@ -53,6 +53,10 @@ async fn run(
     for agent in &mut settings.agents {
         let installed = cancellation.unless_stopped(Box::pin(agent.spec.install())).await;
         installed.ok_or_else(|| JobError::Cancelled(agent.spec.name().to_owned()))??;
+    }
+    if settings.preflight {
+        let checked = cancellation.unless_stopped(Box::pin(check_captures(&settings))).await;
+        checked.ok_or_else(stopped)??;
     }
     // Models and agents are settled first, because errors up to here leave no directory to remove.
     let job_name = settings.job_name.clone().unwrap_or_else(|| default_job_name(&Zoned::now()));

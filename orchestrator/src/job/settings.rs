@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
-use rolltap_proxy::{Address, History, InvalidAddress, PublicUrl, RenderSettings};
+use rolltap_proxy::{Address, History, InvalidAddress, PlaneTls, PublicUrl, RenderSettings, UpstreamTls};
 use serde_json::{Map, Value};
 
 use super::config::{Metric, RetryConfig};
@@ -47,6 +47,8 @@ pub struct JobSettings {
     pub job_name: Option<String>,
     /// The proxy that captures the calls.
     pub proxy: ProxyChoice,
+    /// Whether a call to each upstream of an embedded proxy must be captured before the job starts.
+    pub preflight: bool,
     /// How the proxy treats the tokens of earlier turns. `None` for the proxy's own setting.
     pub history: Option<History>,
     /// Keys that override those of every request of every trial.
@@ -87,6 +89,7 @@ impl JobSettings {
             jobs_dir,
             job_name: None,
             proxy,
+            preflight: true,
             history: None,
             sampling: Map::new(),
             timeouts: TimeoutPolicy::default(),
@@ -100,7 +103,7 @@ pub enum ProxyChoice {
     /// A proxy inside this process, for as long as the job runs.
     Embedded {
         /// The vLLM servers that get the calls.
-        upstreams: Upstreams,
+        upstreams: Box<Upstreams>,
         /// Where agents of other machines reach the proxy. `None` if only those of this machine reach it.
         public: Option<PublicPlace>,
     },
@@ -115,7 +118,7 @@ pub enum ProxyChoice {
 
 impl From<Upstreams> for ProxyChoice {
     fn from(upstreams: Upstreams) -> Self {
-        Self::Embedded { upstreams, public: None }
+        Self::Embedded { upstreams: Box::new(upstreams), public: None }
     }
 }
 
@@ -126,6 +129,8 @@ pub struct PublicPlace {
     pub listen: SocketAddr,
     /// The base URL that every agent gets. Agents reach `listen` by it.
     pub url: PublicUrl,
+    /// TLS of the proxy. `None` if something in front of it has TLS, or if the network is trusted.
+    pub tls: Option<PlaneTls>,
 }
 
 /// The servers of a job's model. They may be empty if no agent calls a model.
@@ -137,6 +142,8 @@ pub struct Upstreams {
     pub api_key: Option<String>,
     /// The settings for rendering prompts.
     pub render: RenderSettings,
+    /// The files of TLS to servers with `https` addresses.
+    pub tls: UpstreamTls,
 }
 
 impl Upstreams {

@@ -15,7 +15,7 @@ use crate::lifecycle::open::OpenError;
 use crate::lifecycle::reward::RewardError;
 use crate::lifecycle::seal::SealError;
 use crate::store::StoreError;
-use crate::upstream::{AddressTaken, InvalidAddress};
+use crate::upstream::{AddError, InvalidAddress};
 
 /// An error answer. `kind` is the `type` of its body.
 #[derive(Debug)]
@@ -143,9 +143,12 @@ impl From<InvalidAddress> for AdminError {
     }
 }
 
-impl From<AddressTaken> for AdminError {
-    fn from(error: AddressTaken) -> Self {
-        Self::conflict(error.to_string())
+impl From<AddError> for AdminError {
+    fn from(error: AddError) -> Self {
+        match error {
+            AddError::AddressTaken(_) => Self::conflict(error.to_string()),
+            AddError::Tls(_) => Self::invalid(error.to_string()),
+        }
     }
 }
 

@@ -37,12 +37,6 @@ impl FromStr for PublicUrl {
     }
 }
 
-impl From<SocketAddr> for PublicUrl {
-    fn from(address: SocketAddr) -> Self {
-        Self(format!("http://{address}"))
-    }
-}
-
 impl fmt::Display for PublicUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -50,6 +44,11 @@ impl fmt::Display for PublicUrl {
 }
 
 impl PublicUrl {
+    /// Returns the URL of this address.
+    pub(crate) fn of(address: SocketAddr, has_tls: bool) -> Self {
+        Self(format!("{}://{address}", if has_tls { "https" } else { "http" }))
+    }
+
     /// Returns the base URLs of the trial with this key, in the form that each family of clients expects.
     pub(crate) fn base_urls(&self, key: &TrialKey) -> BaseUrls {
         let base = format!("{self}/t/{}", key.reveal());

@@ -11,21 +11,24 @@ use std::time::Duration;
 
 use axum::serve::Listener;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::time::{Instant, Sleep};
 
 use crate::common::metrics::Metrics;
+use crate::common::tls::{AcceptedStream, ServedTls};
 
 /// Accepts connections and limits how long each may block ([`Patient`]).
 #[derive(Debug)]
 pub(crate) struct PatientListener {
     pub(crate) listener: TcpListener,
+    /// `None` for HTTP without TLS.
+    pub(crate) tls: Option<Arc<ServedTls>>,
     pub(crate) patience: Duration,
     pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Listener for PatientListener {
-    type Io = Patient<TcpStream>;
+    type Io = Patient<AcceptedStream>;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
@@ -37,6 +40,7 @@ impl Listener for PatientListener {
             metrics.reader_cut_off();
             tracing::warn!(%client, ?patience, "cut off a reader that took nothing of its answer for so long");
         });
+        let stream = AcceptedStream::new(stream, self.tls.clone());
         (Patient { stream, patience, blocked: None, cut_off }, client)
     }
 

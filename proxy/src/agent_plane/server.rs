@@ -12,13 +12,14 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent_plane::AgentPlane;
 use crate::agent_plane::open_connections::{OpenConnection, OpenConnections, Signal};
+use crate::common::tls::{AcceptedStream, ServedTls};
 
 /// The longest time for the head of a request. A slower client has vanished or is hostile.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -34,27 +35,50 @@ pub(crate) async fn bind(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, (
     Ok(listeners)
 }
 
+/// The sockets of the agent plane, and the rules for their connections.
+#[derive(Debug)]
+pub(crate) struct AgentListeners {
+    pub(crate) listeners: Vec<TcpListener>,
+    /// `None` for HTTP without TLS.
+    pub(crate) tls: Option<Arc<ServedTls>>,
+    pub(crate) max_connections: NonZeroUsize,
+}
+
 /// Serves until `stop`, and then waits for the calls in flight. Dropping the future cuts them off.
-pub(crate) async fn serve(
-    listeners: Vec<TcpListener>,
-    plane: Arc<AgentPlane>,
-    max_connections: NonZeroUsize,
-    stop: CancellationToken,
-) {
+pub(crate) async fn serve(agents: AgentListeners, plane: Arc<AgentPlane>, stop: CancellationToken) {
+    let AgentListeners { listeners, tls, max_connections } = agents;
     let room = ConnectionPermits {
         connections: Arc::new(Semaphore::new(max_connections.get().min(Semaphore::MAX_PERMITS))),
         open: Arc::default(),
     };
     let mut accepting = JoinSet::new();
     for listener in listeners {
+        let listener = AgentListener { listener, tls: tls.clone() };
         accepting.spawn(accept(listener, Arc::clone(&plane), room.clone(), stop.clone()));
     }
     drop(plane);
     while accepting.join_next().await.is_some() {}
 }
 
-async fn accept(
+/// One socket of the agent plane.
+#[derive(Debug)]
+struct AgentListener {
     listener: TcpListener,
+    tls: Option<Arc<ServedTls>>,
+}
+
+impl AgentListener {
+    async fn accept(&self) -> io::Result<AcceptedStream> {
+        let (stream, _) = self.listener.accept().await?;
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "an agent's connection has no TCP_NODELAY");
+        }
+        Ok(AcceptedStream::new(stream, self.tls.clone()))
+    }
+}
+
+async fn accept(
+    listener: AgentListener,
     plane: Arc<AgentPlane>,
     room: ConnectionPermits,
     stop: CancellationToken,
@@ -65,7 +89,7 @@ async fn accept(
     loop {
         tokio::select! {
             accepted = listener.accept(), if waiting.is_none() => match accepted {
-                Ok((stream, _)) => {
+                Ok(stream) => {
                     room.make();
                     waiting = Some(stream);
                 }
@@ -117,10 +141,7 @@ impl ConnectionPermits {
 }
 
 /// Serves a connection until it ends, or until its signal ends it.
-async fn connection(stream: TcpStream, connection: OpenConnection, plane: Arc<AgentPlane>) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "an agent's connection has no TCP_NODELAY");
-    }
+async fn connection(stream: AcceptedStream, connection: OpenConnection, plane: Arc<AgentPlane>) {
     // Boxed, so that the memory of the future is freed when the answer begins: a stream lasts much longer.
     let connection = Arc::new(connection);
     let of_service = Arc::clone(&connection);

@@ -21,6 +21,7 @@ pub(crate) struct Metrics {
     trials: Family<StateLabels, Gauge>,
     groups: Family<StateLabels, Gauge>,
     readers_cut_off: Counter,
+    tls_failures: Family<PlaneLabel, Counter>,
     trial_memory: Gauge,
     trials_asleep: Counter,
     flaws: FlawCounts,
@@ -56,6 +57,13 @@ pub(crate) struct Counts {
 struct StateLabels {
     /// For trials `open`, `sealed` (without a reward yet) or `complete`; for groups `open` or `closed`.
     state: &'static str,
+}
+
+/// The label for a plane.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PlaneLabel {
+    /// `agent` or `admin`.
+    plane: &'static str,
 }
 
 /// The labels for the outcome of a call's prompt.
@@ -117,6 +125,12 @@ impl Metrics {
             "Connections of the admin plane that were closed because their client took nothing of its answer",
             readers_cut_off.clone(),
         );
+        let tls_failures = Family::default();
+        registry.register(
+            "tls_handshakes_failed",
+            "Connections of clients whose TLS handshake failed, for example because they do not trust the certificate",
+            tls_failures.clone(),
+        );
         let (trial_memory, trials_asleep) = (Gauge::default(), Counter::default());
         registry.register(
             "trial_memory_bytes",
@@ -142,6 +156,7 @@ impl Metrics {
             trials,
             groups,
             readers_cut_off,
+            tls_failures,
             trial_memory,
             trials_asleep,
             flaws,
@@ -151,6 +166,11 @@ impl Metrics {
     /// Returns the flaw counters, for the modules that detect flaws.
     pub(crate) fn flaws(&self) -> FlawCounts {
         self.flaws.clone()
+    }
+
+    /// Returns the counter of failed TLS handshakes with clients of a plane.
+    pub(crate) fn tls_failures(&self, plane: &'static str) -> Counter {
+        self.tls_failures.get_or_create_owned(&PlaneLabel { plane })
     }
 
     /// Sets the memory of open trials, in bytes.

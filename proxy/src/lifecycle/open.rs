@@ -173,7 +173,7 @@ mod tests {
         let (policy, patience) = (Arc::new(Policy::restored(&[])), Duration::from_secs(1));
         let flaws = FlawCounts::default();
         let settings = PoolSettings::default();
-        let upstream = Pool::start(Vec::new(), settings, patience, policy, store.clone(), flaws);
+        let upstream = Pool::start(Vec::new(), settings, patience, policy, store.clone(), flaws).unwrap();
         let metrics = Arc::new(Metrics::new());
         let prefix = ExactPrefix::start(RenderSettings::default(), Arc::clone(&upstream), metrics).unwrap();
         let lifecycle = Lifecycle {

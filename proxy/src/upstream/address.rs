@@ -12,6 +12,7 @@ pub struct Address {
     /// Scheme, authority, and the path before `/v1`, without a final slash.
     base: String,
     authority: Authority,
+    is_tls: bool,
     /// The path before `/v1`, without a final slash.
     prefix: String,
     authorization: Option<HeaderValue>,
@@ -51,6 +52,11 @@ impl Address {
         &self.authority
     }
 
+    /// Whether the server speaks TLS.
+    pub(super) fn is_tls(&self) -> bool {
+        self.is_tls
+    }
+
     /// Returns the path before the path of each request, without a final slash.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
@@ -64,11 +70,11 @@ impl FromStr for Address {
         let invalid = |reason: &str| InvalidAddress { text: text.to_owned(), reason: reason.to_owned() };
         let uri: Uri =
             text.trim().parse().map_err(|error: http::uri::InvalidUri| invalid(&error.to_string()))?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => return Err(invalid("TLS to the upstream is not supported yet")),
-            _ => return Err(invalid("it has no scheme")),
-        }
+        let scheme = match uri.scheme_str() {
+            Some(scheme @ ("http" | "https")) => scheme,
+            Some(_) => return Err(invalid("its scheme is neither http nor https")),
+            None => return Err(invalid("it has no scheme")),
+        };
         let authority = uri.authority().ok_or_else(|| invalid("it names no host"))?;
         if authority.as_str().contains('@') {
             return Err(invalid("credentials do not belong into it, the API key is given apart"));
@@ -80,8 +86,9 @@ impl FromStr for Address {
         // The paths of calls begin with `/v1` themselves.
         let path = path.strip_suffix("/v1").unwrap_or(path);
         Ok(Self {
-            base: format!("http://{authority}{path}"),
+            base: format!("{scheme}://{authority}{path}"),
             authority: authority.clone(),
+            is_tls: scheme == "https",
             prefix: path.to_owned(),
             authorization: None,
         })
@@ -112,6 +119,8 @@ mod tests {
             let address: Address = text.parse().unwrap();
             assert_eq!((address.authority().as_str(), address.prefix()), ("h:8000", ""), "{text}");
         }
+        let with_tls: Address = "https://h/v1".parse().unwrap();
+        assert_eq!((with_tls.to_string().as_str(), with_tls.is_tls()), ("https://h", true));
         let behind_a_path: Address = "http://h/llm/v1".parse().unwrap();
         assert_eq!(behind_a_path.prefix(), "/llm");
     }
@@ -119,7 +128,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         for (text, part) in
-            [("h:8000", "scheme"), ("https://h", "TLS"), ("http://u:p@h", "credentials"), ("", "empty")]
+            [("h:8000", "scheme"), ("ws://h", "neither"), ("http://u:p@h", "credentials"), ("", "empty")]
         {
             let error = text.parse::<Address>().unwrap_err().to_string();
             assert!(error.contains(part), "{error}");

@@ -1,7 +1,7 @@
 //! Chooses the replica of a call, and another replica if the first does not answer.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,11 +11,13 @@ use rolltap_rollout::ids::TrialId;
 
 use super::body::{Lease, Load, UpstreamBody};
 use super::health::watch;
-use super::http1::Connections;
+use super::http1::{Connections, ServerTls};
 use super::replica::{Outgoing, Replica, ReplicaId};
 use super::send_error::{SendError, SendFailure};
+use super::tls::Connector;
 use super::{Address, IdsPlace, ModelCard};
 use crate::common::metrics::FlawCounts;
+use crate::common::tls::TlsError;
 use crate::store::{Durable, QueueSlot, Store};
 use crate::upstream::PoolSettings;
 use crate::upstream::policy::{Policy, Version};
@@ -30,6 +32,8 @@ pub(crate) struct Pool {
     /// The time within which a server must begin to answer.
     patience: Duration,
     replicas: RwLock<Replicas>,
+    /// Empty until a server with TLS is added.
+    tls: OnceLock<Connector>,
     /// The replica of each trial, for the sake of the prefix cache. It is chosen at the trial's first call, and changes
     /// only if it takes no calls.
     homes: DashMap<TrialId, Arc<Replica>>,
@@ -45,10 +49,14 @@ struct Replicas {
     next_id: ReplicaId,
 }
 
-/// An upstream with that address exists already.
+/// Why a server cannot be added.
 #[derive(Debug, thiserror::Error)]
-#[error("{0} is an upstream already")]
-pub(crate) struct AddressTaken(String);
+pub(crate) enum AddError {
+    #[error("{0} is an upstream already")]
+    AddressTaken(String),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
 
 impl Pool {
     /// Starts a pool of these servers, and their checks.
@@ -59,11 +67,12 @@ impl Pool {
         policy: Arc<Policy>,
         store: Store,
         flaws: FlawCounts,
-    ) -> Arc<Self> {
+    ) -> Result<Arc<Self>, TlsError> {
         let pool = Arc::new(Self {
             settings,
             patience,
             replicas: RwLock::default(),
+            tls: OnceLock::new(),
             homes: DashMap::new(),
             load: Arc::default(),
             policy,
@@ -71,24 +80,28 @@ impl Pool {
             flaws,
         });
         for address in addresses {
-            if let Err(error) = pool.add(address) {
-                tracing::warn!("{error}: it is counted once");
+            match pool.add(address) {
+                Ok(_) => {}
+                Err(AddError::Tls(error)) => return Err(error),
+                Err(error @ AddError::AddressTaken(_)) => tracing::warn!("{error}: it is counted once"),
             }
         }
-        pool
+        Ok(pool)
     }
 
     /// Adds a server, and starts its checks.
-    pub(crate) fn add(self: &Arc<Self>, address: Address) -> Result<Arc<Replica>, AddressTaken> {
+    pub(crate) fn add(self: &Arc<Self>, address: Address) -> Result<Arc<Replica>, AddError> {
+        let tls = self.tls_of(&address)?;
         let replica = {
             let mut replicas = self.replicas.write().unwrap_or_else(PoisonError::into_inner);
             let is_there = |replica: &Arc<Replica>| !replica.is_draining() && *replica.address() == address;
             if replicas.all.iter().any(is_there) {
-                return Err(AddressTaken(address.to_string()));
+                return Err(AddError::AddressTaken(address.to_string()));
             }
             let replica = Arc::new(Replica::new(
                 replicas.next_id,
                 address,
+                tls,
                 Arc::clone(&self.policy),
                 self.flaws.clone(),
             ));
@@ -101,6 +114,21 @@ impl Pool {
         tokio::spawn(watch(Arc::downgrade(self), Arc::clone(&replica)));
         tokio::spawn(Connections::prune(Arc::downgrade(replica.connections())));
         Ok(replica)
+    }
+
+    fn tls_of(&self, address: &Address) -> Result<Option<ServerTls>, AddError> {
+        if !address.is_tls() {
+            return Ok(None);
+        }
+        let connector = match self.tls.get() {
+            Some(connector) => connector.clone(),
+            None => {
+                let connector = self.settings.tls.connector()?;
+                self.tls.get_or_init(|| connector).clone()
+            }
+        };
+        let tls = ServerTls::of(connector, address.authority());
+        Ok(Some(tls.ok_or_else(|| TlsError::InvalidHost(address.to_string()))?))
     }
 
     /// Sends no further call to a server. The server is removed once its calls in flight have ended.

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, Method, Response, header};
 use rolltap_rollout::call::Flaw;
 use tokio::sync::{Notify, watch};
 
-use super::http1::{AnswerBody, Connections, Request, RequestHead};
+use super::http1::{AnswerBody, Connections, Request, RequestHead, ServerTls};
 use super::ids_support::IdsSupport;
 use super::send_error::SendFailure;
 use super::{Address, IdsPlace, ModelCard};
@@ -73,10 +73,16 @@ enum Eligibility {
 }
 
 impl Replica {
-    pub(super) fn new(id: ReplicaId, address: Address, policy: Arc<Policy>, flaws: FlawCounts) -> Self {
+    pub(super) fn new(
+        id: ReplicaId,
+        address: Address,
+        tls: Option<ServerTls>,
+        policy: Arc<Policy>,
+        flaws: FlawCounts,
+    ) -> Self {
         Self {
             id,
-            connections: Connections::to(address.authority().clone()),
+            connections: Connections::to(address.authority().clone(), tls),
             address,
             standing: Mutex::new(Eligibility::In { failed: 0 }),
             is_draining: AtomicBool::new(false),
@@ -221,21 +227,9 @@ impl Replica {
         patience: Duration,
         request: &Outgoing<'_>,
     ) -> Result<Response<AnswerBody>, SendFailure> {
-        let request = self.outgoing(request)?;
+        let request = request.to_server(&self.address)?;
         let answered = self.connections.request(&request);
         tokio::time::timeout(patience, answered).await.unwrap_or(Err(SendFailure::Silent(patience)))
-    }
-
-    fn outgoing(&self, request: &Outgoing<'_>) -> Result<Request, SendFailure> {
-        let address = &self.address;
-        let head = RequestHead::new(&request.method, address.authority(), address.prefix(), request.path);
-        let mut head = head.map_err(|error| SendFailure::Broken(error.to_string()))?;
-        for name in &FORWARDED {
-            request.headers.get(name).iter().for_each(|value| head.add(name, value));
-        }
-        // The proxy's own key replaces the credentials of the agent.
-        address.authorization().iter().for_each(|value| head.add(&header::AUTHORIZATION, value));
-        Ok(head.with_body(request.body.clone()))
     }
 
     pub(super) fn connections(&self) -> &Arc<Connections> {
@@ -271,6 +265,18 @@ pub(super) struct Outgoing<'a> {
 }
 
 impl Outgoing<'_> {
+    /// Returns the request for one server.
+    pub(super) fn to_server(&self, address: &Address) -> Result<Request, SendFailure> {
+        let head = RequestHead::new(&self.method, address.authority(), address.prefix(), self.path);
+        let mut head = head.map_err(|error| SendFailure::Broken(error.to_string()))?;
+        for name in &FORWARDED {
+            self.headers.get(name).iter().for_each(|value| head.add(name, value));
+        }
+        // The proxy's own key replaces the credentials of the agent.
+        address.authorization().iter().for_each(|value| head.add(&header::AUTHORIZATION, value));
+        Ok(head.with_body(self.body.clone()))
+    }
+
     /// Whether the request samples nothing: it asks for the models, or for the tokens of a text.
     pub(super) fn is_question(&self) -> bool {
         self.method != Method::POST || matches!(self.path, "/tokenize" | "/detokenize")
@@ -282,7 +288,13 @@ mod tests {
     use super::*;
 
     fn replica() -> Replica {
-        Replica::new(0, "http://h".parse().unwrap(), Arc::new(Policy::restored(&[])), FlawCounts::default())
+        Replica::new(
+            0,
+            "http://h".parse().unwrap(),
+            None,
+            Arc::new(Policy::restored(&[])),
+            FlawCounts::default(),
+        )
     }
 
     #[test]

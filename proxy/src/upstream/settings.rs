@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::SamplingDefaults;
+use super::tls::UpstreamTls;
 
 /// How the pool checks its upstreams.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,11 +12,17 @@ pub struct PoolSettings {
     pub check_every: Duration,
     /// The sampling of requests without parameters. A value here takes precedence over the model's files.
     pub generation_defaults: SamplingDefaults,
+    /// The files of TLS to servers with `https` addresses.
+    pub tls: UpstreamTls,
 }
 
 impl Default for PoolSettings {
     /// Checks every two seconds, and knows nothing about the model.
     fn default() -> Self {
-        Self { check_every: Duration::from_secs(2), generation_defaults: SamplingDefaults::default() }
+        Self {
+            check_every: Duration::from_secs(2),
+            generation_defaults: SamplingDefaults::default(),
+            tls: UpstreamTls::default(),
+        }
     }
 }

@@ -64,7 +64,7 @@ async fn a_client_with_the_token_may_call_by_any_name() {
         ..settings(&format!("http://{}", upstream.addr()), &data)
     };
     let proxy = rolltap_proxy::start(settings).await.unwrap();
-    let stage = Stage { upstream, proxy, data, http: reqwest::Client::new() };
+    let stage = Stage { upstream, proxy, data, http: rolltap_testing::http_client() };
     let named = |token: &str| format!("host: proxy.example\r\nauthorization: Bearer {token}\r\n");
     assert_eq!(status(&ask(&stage, "GET /v1/trials", &named(token)).await), "200");
     for guess in ["", "0123456789abcde", "0123456789abcdef0", "0123456789ABCDEF"] {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use reqwest::{Client, StatusCode};
+use reqwest::StatusCode;
 use rolltap_proxy::api::TrialOpened;
 use rolltap_rollout::call::Call;
 use rolltap_rollout::continuation::Continuation;
@@ -28,7 +28,7 @@ pub(crate) async fn staged_before(server: &ModelServer, tokenizer: Option<PathBu
     let mut settings = settings(&server.url, &data);
     settings.render.tokenizer = tokenizer;
     let proxy = rolltap_proxy::start(settings).await.unwrap();
-    Stage { upstream: simulator(None).await, proxy, data, http: Client::new() }
+    Stage { upstream: simulator(None).await, proxy, data, http: rolltap_testing::http_client() }
 }
 
 pub(crate) fn user(content: &str) -> Value {

@@ -28,7 +28,7 @@ async fn forgetful(server: &ModelServer) -> Stage {
     settings.render.tokenizer = Some(model_dir());
     settings.memory = 0;
     let proxy = rolltap_proxy::start(settings).await.unwrap();
-    Stage { upstream: simulator(None).await, proxy, data, http: reqwest::Client::new() }
+    Stage { upstream: simulator(None).await, proxy, data, http: rolltap_testing::http_client() }
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ async fn staged(upstream: sim::RunningSim, url: &str, set: impl FnOnce(&mut Sett
     let mut settings = settings(url, &data);
     set(&mut settings);
     let proxy = rolltap_proxy::start(settings).await.unwrap();
-    Stage { upstream, proxy, data, http: reqwest::Client::new() }
+    Stage { upstream, proxy, data, http: rolltap_testing::http_client() }
 }
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn a_refusal_arrives_however_large_the_unread_body_is() {
     for (base, path, status) in asked {
         for _ in 0..10 {
             // Each request has its own connection, whose first bytes are the request's.
-            let http = reqwest::Client::new();
+            let http = rolltap_testing::http_client();
             let asked = http.post(format!("{base}{path}")).header("content-type", "application/json");
             let answer = asked.body(body.clone()).send().await.unwrap();
             assert_eq!(answer.status().as_u16(), status, "{path}");

@@ -54,7 +54,7 @@ impl Stage {
     pub(crate) async fn before(upstream: sim::RunningSim, url: &str) -> Self {
         let data = TempDir::new().unwrap();
         let proxy = rolltap_proxy::start(settings(url, &data)).await.unwrap();
-        Self { upstream, proxy, data, http: Client::new() }
+        Self { upstream, proxy, data, http: rolltap_testing::http_client() }
     }
 
     pub(crate) fn admin(&self, path: &str) -> String {

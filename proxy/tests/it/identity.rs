@@ -113,7 +113,7 @@ async fn the_admin_plane_wants_its_token_and_never_opens_without_off_loopback() 
     let refused = rolltap_proxy::start(short).await.unwrap_err();
     assert!(matches!(refused, StartError::Token(UnsafeToken::TooShort { length: 15, .. })), "{refused}");
     let proxy = rolltap_proxy::start(Settings { admin_token: Some(TOKEN.into()), ..open }).await.unwrap();
-    let http = reqwest::Client::new();
+    let http = rolltap_testing::http_client();
     let status = async |token: &str| {
         let url = format!("http://{}/v1/trials", proxy.admin_addr());
         http.get(url).bearer_auth(token).send().await.unwrap().status().as_u16()

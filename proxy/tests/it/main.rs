@@ -35,3 +35,4 @@ mod rewards;
 mod roles;
 mod slow_readers;
 mod steering;
+mod tls;

@@ -20,7 +20,7 @@ async fn slow() -> Stage {
     let upstream = sim::Settings { token_delay: Duration::from_millis(30), ..sim::Settings::default() };
     let (upstream, data) = (sim::start(upstream).await.unwrap(), TempDir::new().unwrap());
     let proxy = rolltap_proxy::start(checking_often(&upstream, &data)).await.unwrap();
-    Stage { upstream, proxy, data, http: reqwest::Client::new() }
+    Stage { upstream, proxy, data, http: rolltap_testing::http_client() }
 }
 
 fn checking_often(upstream: &sim::RunningSim, data: &TempDir) -> Settings {

@@ -51,7 +51,7 @@ impl Fleet {
         let settings =
             Settings { upstreams, pool, upstream_idle_timeout, ..settings(&url(&upstream), &data) };
         let proxy = rolltap_proxy::start(settings).await.unwrap();
-        Self { stage: Stage { upstream, proxy, data, http: reqwest::Client::new() }, sims }
+        Self { stage: Stage { upstream, proxy, data, http: rolltap_testing::http_client() }, sims }
     }
 
     async fn two(pool: PoolSettings) -> Self {
@@ -273,7 +273,7 @@ async fn the_fault_of_an_upstream_is_reported() {
     let fleet = Fleet::start(&[None], often()).await;
     let admin = fleet.stage.admin("/v1/upstreams");
     for (body, status, part) in [
-        (json!({"url": "https://h"}), 400, "TLS"),
+        (json!({"url": "ws://h"}), 400, "neither http nor https"),
         (json!({"url": url(&fleet.sims[0])}), 409, "already"),
         (json!({"uri": "http://h"}), 422, "uri"),
     ] {

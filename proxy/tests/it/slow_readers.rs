@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use reqwest::Client;
 use rolltap_testing::eventually;
 use serde_json::json;
 use tempfile::TempDir;
@@ -18,7 +17,7 @@ async fn a_reader_that_takes_nothing_is_cut_off_and_agents_do_not_notice() {
     let mut settings = settings(&format!("http://{}", upstream.addr()), &data);
     settings.reader_patience = Duration::from_millis(300);
     let proxy = rolltap_proxy::start(settings).await.unwrap();
-    let stage = Stage { upstream, proxy, data, http: Client::new() };
+    let stage = Stage { upstream, proxy, data, http: rolltap_testing::http_client() };
     // Each of the many answers is a row with the whole prompt, and together they exceed the socket buffers.
     let prompt = json!([{"role": "user", "content": "word ".repeat(10_000)}]);
     let body = request(json!({"messages": prompt, "n": 20, "max_tokens": 1}));

@@ -168,7 +168,8 @@ async fn a_stall_holds_until_the_caller_goes() {
         text.push_str(std::str::from_utf8(&response.chunk().await.unwrap().unwrap()).unwrap());
     }
     assert!(tokio::time::timeout(Duration::from_millis(100), response.chunk()).await.is_err(), "more came");
-    let metrics = reqwest::get(format!("http://{}/metrics", sim.addr())).await.unwrap().text().await.unwrap();
+    let metrics =
+        rolltap_testing::get(format!("http://{}/metrics", sim.addr())).await.unwrap().text().await.unwrap();
     assert!(
         metrics.contains("vllm:num_requests_running{engine=\"0\",model_name=\"tiny\"} 1.0\n"),
         "{metrics}"
@@ -177,7 +178,7 @@ async fn a_stall_holds_until_the_caller_goes() {
     until(&sim, |stats| stats.running == 0 && stats.aborted == 1).await;
     // A whole answer stalls as well, and stopping the simulator ends it at once.
     let url = format!("http://{}/v1/chat/completions", sim.addr());
-    let call = reqwest::Client::new()
+    let call = rolltap_testing::http_client()
         .post(url)
         .json(&json!({"messages": [{"role": "user", "content": "hi"}]}))
         .send();

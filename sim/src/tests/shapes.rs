@@ -117,7 +117,7 @@ async fn side_routes() {
     }
     let sim = recorded_model(None).await;
     for path in ["health", "ping"] {
-        let response = reqwest::get(format!("http://{}/{path}", sim.addr())).await.unwrap();
+        let response = rolltap_testing::get(format!("http://{}/{path}", sim.addr())).await.unwrap();
         assert_eq!((response.status().as_u16(), response.text().await.unwrap()), (200, String::new()));
     }
 }

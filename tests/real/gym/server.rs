@@ -27,7 +27,7 @@ impl Server {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let url = line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("{line:?}")).to_owned();
-        Self { child, url, client: reqwest::Client::new() }
+        Self { child, url, client: rolltap_testing::http_client() }
     }
 
     /// Returns the status and the body of an answer.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use reqwest::{RequestBuilder, StatusCode};
+use reqwest::{RequestBuilder, StatusCode, Url};
+use rolltap_agent::{ClientError, ClientTimeouts, client_for};
 use rolltap_proxy::Address;
 use rolltap_rollout::check::recomputation::{AnswerError, prompt_logprobs};
 use rolltap_rollout::served_models::ServedModels;
@@ -31,7 +32,10 @@ const LONGEST_MESSAGE: usize = 300;
 pub enum ServerError {
     /// The HTTP client could not be made.
     #[error("no HTTP client")]
-    Client(#[source] reqwest::Error),
+    Client(#[from] ClientError),
+    /// The address is no URL.
+    #[error("{0} is no URL")]
+    InvalidUrl(String),
     /// There was no complete HTTP answer.
     #[error("{request}: no answer; is vLLM running at this address?")]
     Unreachable {
@@ -77,7 +81,7 @@ impl ServerError {
         match self {
             Self::Unreachable { source, .. } => !source.is_builder(),
             Self::Status { status, .. } => matches!(status, 408 | 429 | 500..=599),
-            Self::Client(_) | Self::Unreadable { .. } | Self::Answer { .. } => false,
+            Self::Client(_) | Self::InvalidUrl(_) | Self::Unreadable { .. } | Self::Answer { .. } => false,
         }
     }
 }
@@ -120,14 +124,10 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn new(address: &Address, api_key: Option<String>) -> Result<Self, ServerError> {
-        let http = reqwest::Client::builder()
-            // The HTTP proxy of this host's environment must not stand between rolltap and vLLM.
-            .no_proxy()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(READ_TIMEOUT)
-            .build()
-            .map_err(ServerError::Client)?;
-        Ok(Self { http, url: address.to_string(), api_key, waits: WAITS.to_vec() })
+        let url = address.to_string();
+        let parsed = Url::parse(&url).map_err(|_| ServerError::InvalidUrl(url.clone()))?;
+        let http = client_for(&parsed, ClientTimeouts { connect: CONNECT_TIMEOUT, read: READ_TIMEOUT })?;
+        Ok(Self { http, url, api_key, waits: WAITS.to_vec() })
     }
 
     /// Returns the same client with other waits before retries.

@@ -96,7 +96,7 @@ async fn closing_ends_a_step_and_is_fine_twice() {
 async fn there_are_no_more_environments_than_may_be() {
     let stage = Stage::with(GymSettings { max_envs: NonZeroUsize::MIN, ..settings() }).await;
     let env = stage.ready(json!({})).await;
-    let client = reqwest::Client::new();
+    let client = rolltap_testing::http_client();
     let body = json!({"task": stage.task("usual", &[])}).to_string();
     let refused = client.post(stage.url("/v1/envs")).body(body).send().await.unwrap();
     assert_eq!((refused.status().as_u16(), refused.headers().contains_key("retry-after")), (503, true));
@@ -116,7 +116,7 @@ async fn a_server_that_others_reach_needs_a_token_and_asks_for_it() {
     let token = "0123456789abcdef".to_owned();
     let stage = Stage::with(GymSettings { token: Some(token.clone()), ..settings() }).await;
     assert_eq!(stage.get("/v1/envs").await.error(), (401, "unauthorized"));
-    let client = reqwest::Client::new();
+    let client = rolltap_testing::http_client();
     let admitted = client.get(stage.url("/v1/envs")).bearer_auth(token).send().await.unwrap();
     assert_eq!(admitted.status(), 200);
 }
@@ -124,7 +124,7 @@ async fn a_server_that_others_reach_needs_a_token_and_asks_for_it() {
 #[tokio::test]
 async fn web_pages_are_rejected_by_a_server_without_token() {
     let stage = Stage::start().await;
-    let client = reqwest::Client::new();
+    let client = rolltap_testing::http_client();
     let page = client.get(stage.url("/v1/envs")).header("origin", "http://evil.example");
     assert_eq!(page.send().await.unwrap().status(), 403);
     let rebound = client.get(stage.url("/v1/envs")).header("host", "evil.example");

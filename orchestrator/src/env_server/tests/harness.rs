@@ -62,7 +62,7 @@ impl Stage {
 
     pub(super) async fn with(settings: GymSettings) -> Self {
         let server = env_server::start(settings).await.unwrap();
-        Self { server, tasks: tempfile::tempdir().unwrap(), client: reqwest::Client::new() }
+        Self { server, tasks: tempfile::tempdir().unwrap(), client: rolltap_testing::http_client() }
     }
 
     /// Makes a task with these files. They replace the files of a task whose work is `touch done`.

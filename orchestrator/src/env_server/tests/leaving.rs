@@ -41,7 +41,7 @@ async fn a_caller_that_leaves_in_mid_step_leaves_an_episode_that_goes_on() {
     let stage = Stage::start().await;
     let env = stage.ready(json!({})).await;
     let body = json!({"action": {"keystrokes": "touch done\n", "duration": 2}}).to_string();
-    let impatient = reqwest::Client::builder().timeout(Duration::from_millis(300)).build().unwrap();
+    let impatient = rolltap_testing::client_builder().timeout(Duration::from_millis(300)).build().unwrap();
     let left = impatient.post(stage.url(&env.path("/step"))).body(body).send().await;
     assert!(left.unwrap_err().is_timeout());
     assert_eq!(env.status().await, "busy", "the step continues");
@@ -61,7 +61,7 @@ async fn a_server_that_ends_ends_steps_and_removes_all_environments() {
     }
     let env = stage.ready(json!({})).await;
     let (url, body) = (stage.url(&env.path("/step")), json!({"action": {"keystrokes": "", "duration": 60}}));
-    let long = tokio::spawn(reqwest::Client::new().post(url).body(body.to_string()).send());
+    let long = tokio::spawn(rolltap_testing::http_client().post(url).body(body.to_string()).send());
     until("the step is under way", || async { env.status().await == "busy" }).await;
     stage.server.shutdown().await;
     let ended = long.await.unwrap().unwrap();

@@ -20,6 +20,18 @@ pub struct OwnConfig {
     pub upstream: Vec<String>,
     /// The API key of the upstreams.
     pub upstream_api_key: Option<String>,
+    /// Files with certificates of authorities that are trusted for `https` upstreams, besides those of the system.
+    pub upstream_ca: Vec<PathBuf>,
+    /// The certificate with which the proxy identifies itself to `https` upstreams.
+    pub upstream_client_cert: Option<PathBuf>,
+    /// The private key of that certificate.
+    pub upstream_client_key: Option<PathBuf>,
+    /// The certificate with which the proxy serves agents. It requires `listen` and `public_url`.
+    pub tls_cert: Option<PathBuf>,
+    /// The private key of that certificate.
+    pub tls_key: Option<PathBuf>,
+    /// Whether a call to each upstream must be captured before the job starts. The default is `true`.
+    pub preflight: Option<bool>,
     /// The URL of the admin plane of a running proxy, to use instead of an embedded proxy.
     pub proxy: Option<String>,
     /// The address on which an embedded proxy listens for agents of other machines.
@@ -53,9 +65,15 @@ pub struct OwnConfig {
 }
 
 /// The fields above. A test checks that the two lists agree.
-pub(super) const KEYS: [&str; 17] = [
+pub(super) const KEYS: [&str; 23] = [
     "upstream",
     "upstream_api_key",
+    "upstream_ca",
+    "upstream_client_cert",
+    "upstream_client_key",
+    "tls_cert",
+    "tls_key",
+    "preflight",
     "proxy",
     "listen",
     "public_url",

@@ -192,6 +192,8 @@ fn every_key_of_our_own_is_one() {
         "chat_template_content_format": "auto", "exclude_tools_when_tool_choice_none": true,
         "environment": "local", "n_concurrent_per_task": 1, "max_empty_trials": 0,
         "trial_deadline_sec": 60.0, "listen": "0.0.0.0:7070", "public_url": "https://h",
+        "upstream_ca": ["a"], "upstream_client_cert": "c", "upstream_client_key": "k", "tls_cert": "c", "tls_key": "k",
+        "preflight": false,
     });
     assert_eq!(section.as_object().unwrap().len(), own::KEYS.len());
     let mut untyped = Vec::new();

@@ -79,7 +79,7 @@ async fn a_reader_learns_that_trials_went_before_it_had_them() {
     let proxy = crate::start(settings).await.unwrap();
     let read = async |query: &str| {
         let url = format!("http://{}/v1/rollouts?{query}", proxy.admin_addr());
-        let answer = reqwest::get(url).await.unwrap();
+        let answer = rolltap_testing::get(url).await.unwrap();
         (answer.status().as_u16(), answer.text().await.unwrap())
     };
     let (status, error) = read("after=1").await;
@@ -103,7 +103,7 @@ async fn what_was_due_when_the_process_ended_is_done_by_the_next() {
     let settings = crate::Settings::on_loopback(Vec::new(), data.path().to_owned());
     let proxy = crate::start(settings).await.unwrap();
     let url = format!("http://{}/v1/rollouts?closed_groups=true&wait=60", proxy.admin_addr());
-    let lines = reqwest::get(url).await.unwrap().text().await.unwrap();
+    let lines = rolltap_testing::get(url).await.unwrap().text().await.unwrap();
     let lines: Vec<RolloutLine> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let names: Vec<_> = lines.iter().map(|line| line.trial_id.as_str()).collect();
     assert_eq!(names, ["second", "first"], "in the order in which they were sealed");

@@ -29,7 +29,7 @@ async fn prefix() -> (Arc<ExactPrefix>, tempfile::TempDir) {
     let OpenedStore { store, .. } = Store::open(data.path(), StoreSettings::default()).unwrap();
     let (policy, patience) = (Arc::new(Policy::restored(&[])), Duration::from_secs(30));
     let (settings, flaws) = (PoolSettings::default(), FlawCounts::default());
-    let pool = Pool::start(vec![address], settings, patience, policy, store, flaws);
+    let pool = Pool::start(vec![address], settings, patience, policy, store, flaws).unwrap();
     (ExactPrefix::start(RenderSettings::default(), pool, Arc::new(Metrics::new())).unwrap(), data)
 }
 

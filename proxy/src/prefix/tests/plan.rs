@@ -36,7 +36,8 @@ impl Stage {
         let policy = Arc::new(Policy::restored(&[]));
         let patience = std::time::Duration::from_secs(1);
         let pool =
-            Pool::start(Vec::new(), PoolSettings::default(), patience, policy, store, FlawCounts::default());
+            Pool::start(Vec::new(), PoolSettings::default(), patience, policy, store, FlawCounts::default())
+                .unwrap();
         Self {
             prefix: ExactPrefix::start(settings, pool, Arc::new(Metrics::new())).unwrap(),
             memory: Memory::default(),

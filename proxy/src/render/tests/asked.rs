@@ -40,7 +40,8 @@ fn pool(url: &str) -> (Arc<Pool>, tempfile::TempDir) {
             policy,
             store,
             FlawCounts::default(),
-        ),
+        )
+        .unwrap(),
         dir,
     )
 }
@@ -126,7 +127,7 @@ async fn tokens_that_are_never_split_are_distinguished_from_others() {
 #[ignore = "needs vLLM: run ./scripts/test"]
 async fn a_real_server_answers_as_the_local_renderer_does() {
     let (url, directory) = (variable("ROLLTAP_TEST_VLLM_LONG"), variable("ROLLTAP_TESTBED_LONG_MODEL"));
-    let list: Json = reqwest::get(format!("{url}/v1/models")).await.unwrap().json().await.unwrap();
+    let list: Json = rolltap_testing::get(format!("{url}/v1/models")).await.unwrap().json().await.unwrap();
     let local = load(Path::new(&directory), Path::new(""));
     let (pool, _dir) = pool(&url);
     let (trial, model) = (TrialId::generate(), list["data"][0]["id"].as_str().unwrap());

@@ -21,7 +21,7 @@ async fn the_prompts_of_the_long_model_are_ours() {
 /// Compares the prompt ids of every case. `different` are the cases that are known to differ, as in [`super::golden`].
 async fn are_ours(vllm: &str, model: &str, different: &[&str]) {
     // vLLM closes an idle connection after five seconds, perhaps just when a request is sent on it.
-    let http = reqwest::Client::builder().pool_max_idle_per_host(0).build().unwrap();
+    let http = rolltap_testing::client_builder().pool_max_idle_per_host(0).build().unwrap();
     let list: Json = http.get(format!("{vllm}/v1/models")).send().await.unwrap().json().await.unwrap();
     let renderer = load(Path::new(model), Path::new(""));
     let mut same = 0;

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::response;
-use tokio::net::TcpStream;
 
 use super::chunked::InvalidChunk;
 use super::connection::Answered;
@@ -16,6 +15,7 @@ use super::connections::Connections;
 use super::framing::Framing;
 use super::response_head::ResponseHead;
 use super::scratch;
+use crate::common::tls::NetStream;
 
 /// The largest buffer in bytes that is allocated for a declared length before any byte has arrived.
 const TRUSTED_LENGTH: usize = 4 << 20;
@@ -50,7 +50,7 @@ pub(in crate::upstream) struct AnswerBody {
     /// Bytes that arrived with the head and are not decoded yet.
     arrived: Bytes,
     /// `None` after the end, and after an error.
-    stream: Option<TcpStream>,
+    stream: Option<NetStream>,
     keeps_alive: bool,
     /// Whether the reader needs no further data.
     is_read: bool,
@@ -61,7 +61,7 @@ impl AnswerBody {
     /// Returns the head of an answer, and its body.
     pub(super) fn of(
         answered: Answered,
-        stream: TcpStream,
+        stream: NetStream,
         home: Arc<Connections>,
     ) -> (response::Parts, Self) {
         let Answered { head: ResponseHead { parts, framing, keeps_alive }, rest } = answered;

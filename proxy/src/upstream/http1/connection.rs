@@ -7,11 +7,12 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncWrite;
-use tokio::net::TcpStream;
 
+use super::handshake::explained;
 use super::request::Request;
-use super::response_head::ResponseHead;
+use super::response_head::{InvalidHead, ResponseHead};
 use super::scratch;
+use crate::common::tls::NetStream;
 use crate::upstream::send_error::SendFailure;
 
 /// The head of an answer, and the bytes that arrived with it.
@@ -24,17 +25,20 @@ pub(super) struct Answered {
 
 /// A request on its way, and the answer to it as far as it has arrived.
 struct Exchange<'a> {
-    stream: &'a mut TcpStream,
+    stream: &'a mut NetStream,
     request: &'a Request,
     written: usize,
+    /// Whether TLS has sent everything that was written.
+    is_flushed: bool,
     /// Why the rest of the request cannot be written.
     unwritten: Option<io::Error>,
     received: Bytes,
 }
 
 /// Sends a request, and returns the head of the answer. A server may answer before it has read the whole request.
-pub(super) async fn exchange(stream: &mut TcpStream, request: &Request) -> Result<Answered, SendFailure> {
-    let mut exchange = Exchange { stream, request, written: 0, unwritten: None, received: Bytes::new() };
+pub(super) async fn exchange(stream: &mut NetStream, request: &Request) -> Result<Answered, SendFailure> {
+    let mut exchange =
+        Exchange { stream, request, written: 0, is_flushed: false, unwritten: None, received: Bytes::new() };
     poll_fn(|cx| exchange.poll(cx)).await
 }
 
@@ -53,14 +57,12 @@ impl Exchange<'_> {
             match read {
                 Ok(true) => {}
                 Ok(false) => return Poll::Ready(Err(self.closed())),
-                Err(error) => return Poll::Ready(Err(SendFailure::Closed(error.to_string()))),
+                Err(error) => return Poll::Ready(Err(SendFailure::Closed(explained(&error)))),
             }
-            let parsed = ResponseHead::parse(&self.received);
-            if let Some((mut head, length)) =
-                parsed.map_err(|error| SendFailure::Broken(error.to_string()))?
-            {
+            let parsed = ResponseHead::parse(&self.received).map_err(|error| self.no_http(&error))?;
+            if let Some((mut head, length)) = parsed {
                 // The rest of a request that was answered early is not sent, so no other request can follow it.
-                head.keeps_alive &= self.is_written();
+                head.keeps_alive &= self.is_flushed;
                 return Poll::Ready(Ok(Answered { head, rest: self.received.slice(length..) }));
             }
         }
@@ -74,6 +76,10 @@ impl Exchange<'_> {
                 written => self.written += written,
             }
         }
+        if self.unwritten.is_none() && !self.is_flushed {
+            ready!(Pin::new(&mut *self.stream).poll_flush(cx))?;
+            self.is_flushed = true;
+        }
         Poll::Ready(Ok(()))
     }
 
@@ -81,9 +87,18 @@ impl Exchange<'_> {
         self.request.after(self.written).iter().all(|part| part.is_empty())
     }
 
+    fn no_http(&self, error: &InvalidHead) -> SendFailure {
+        // A TLS server answers plain HTTP with an alert record (RFC 8446 §5.1).
+        let is_tls = self.stream.is_plain() && self.received.starts_with(&[0x15, 0x03]);
+        SendFailure::Broken(match is_tls {
+            true => "it speaks TLS on this port, so its address begins with https://".to_owned(),
+            false => error.to_string(),
+        })
+    }
+
     fn closed(&mut self) -> SendFailure {
         let reason = match self.unwritten.take() {
-            Some(error) => error.to_string(),
+            Some(error) => explained(&error),
             None if self.received.is_empty() => "nothing came".to_owned(),
             None => "only a part of the answer's head came".to_owned(),
         };

@@ -1,18 +1,20 @@
 //! The connections to one server: new ones, and those that wait for their next request.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use http::uri::Authority;
 use http::{Response, Uri};
 use hyper_util::client::legacy::connect::HttpConnector;
-use tokio::net::TcpStream;
 use tower::ServiceExt;
 
 use super::answer_body::AnswerBody;
 use super::connection::exchange;
 use super::framing::Framing;
+use super::handshake::ServerTls;
 use super::request::Request;
+use crate::common::tls::NetStream;
 use crate::upstream::send_error::{SendFailure, root_cause};
 
 /// The timeout of a connection attempt. A server that does not accept the connection within this time is down.
@@ -27,7 +29,11 @@ const PRUNED_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(in crate::upstream) struct Connections {
     server: Authority,
+    /// `None` for a server without TLS.
+    tls: Option<ServerTls>,
     connector: HttpConnector,
+    /// The number of connections so far.
+    opened: AtomicUsize,
     /// The connections without a call in flight. The last one was used last.
     idle: Mutex<Vec<IdleConnection>>,
 }
@@ -35,7 +41,7 @@ pub(in crate::upstream) struct Connections {
 /// A connection whose last answer was read to its last useful byte.
 #[derive(Debug)]
 struct IdleConnection {
-    stream: TcpStream,
+    stream: NetStream,
     /// The rest of the last answer: nothing, or the end of its framing.
     rest: Framing,
     since: Instant,
@@ -52,11 +58,12 @@ pub(super) enum Readiness {
 }
 
 impl Connections {
-    pub(in crate::upstream) fn to(server: Authority) -> Arc<Self> {
+    pub(in crate::upstream) fn to(server: Authority, tls: Option<ServerTls>) -> Arc<Self> {
         let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        Arc::new(Self { server, connector, idle: Mutex::default() })
+        Arc::new(Self { server, tls, connector, opened: AtomicUsize::new(0), idle: Mutex::default() })
     }
 
     /// Sends a request, and returns the head of the answer.
@@ -76,6 +83,11 @@ impl Connections {
         })?;
         let (parts, body) = AnswerBody::of(answered, stream, Arc::clone(self));
         Ok(Response::from_parts(parts, body))
+    }
+
+    /// Returns the number of connections so far.
+    pub(in crate::upstream) fn opened(&self) -> usize {
+        self.opened.load(Ordering::Relaxed)
     }
 
     /// Closes the idle connections.
@@ -101,14 +113,14 @@ impl Connections {
     }
 
     /// Adds a connection whose answer needs no further byte. `rest` is the end of the answer's framing.
-    pub(super) fn put(&self, stream: TcpStream, rest: Framing) {
+    pub(super) fn put(&self, stream: NetStream, rest: Framing) {
         let mut idle = self.lock();
         close_old(&mut idle);
         idle.push(IdleConnection { stream, rest, since: Instant::now() });
     }
 
     /// Takes the ready connection that was used last.
-    fn take(&self) -> Option<TcpStream> {
+    fn take(&self) -> Option<NetStream> {
         let mut idle = self.lock();
         close_old(&mut idle);
         let mut at = idle.len();
@@ -130,11 +142,20 @@ impl Connections {
         self.lock().iter_mut().map(IdleConnection::readiness).collect()
     }
 
-    async fn connect(&self) -> Result<TcpStream, SendFailure> {
-        let uri = Uri::builder().scheme("http").authority(self.server.clone()).path_and_query("/").build();
+    async fn connect(&self) -> Result<NetStream, SendFailure> {
+        // The scheme decides the port of a server without one.
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let uri = Uri::builder().scheme(scheme).authority(self.server.clone()).path_and_query("/").build();
         let uri = uri.map_err(|error| SendFailure::Broken(error.to_string()))?;
         let connected = self.connector.clone().oneshot(uri).await;
-        connected.map(|stream| stream.into_inner()).map_err(|error| SendFailure::Connect(root_cause(&error)))
+        let connected = connected.map_err(|error| SendFailure::Connect(root_cause(&error)))?;
+        let stream = connected.into_inner();
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        let Some(tls) = &self.tls else { return Ok(NetStream::Plain(stream)) };
+        match tokio::time::timeout(CONNECT_TIMEOUT, tls.handshake(stream)).await {
+            Ok(connected) => connected.map_err(SendFailure::Connect),
+            Err(_) => Err(SendFailure::Connect(format!("no TLS handshake within {CONNECT_TIMEOUT:?}"))),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<IdleConnection>> {
@@ -148,11 +169,9 @@ impl IdleConnection {
         let mut bytes = [0; 64];
         loop {
             match self.stream.try_read(&mut bytes) {
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    return if self.rest.is_done() { Readiness::Ready } else { Readiness::Unfinished };
-                }
-                Ok(count) if count > 0 && self.ends_with(bytes.get(..count).unwrap_or_default()) => {}
-                Ok(_) | Err(_) => return Readiness::Unusable,
+                None => return if self.rest.is_done() { Readiness::Ready } else { Readiness::Unfinished },
+                Some(Ok(count)) if count > 0 && self.ends_with(bytes.get(..count).unwrap_or_default()) => {}
+                Some(_) => return Readiness::Unusable,
             }
         }
     }

@@ -7,7 +7,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::TcpStream;
+
+use crate::common::tls::NetStream;
 
 /// The maximum number of bytes of one read.
 const SIZE: usize = 64 << 10;
@@ -18,7 +19,7 @@ thread_local! {
 
 /// Reads once, and passes the bytes to `take`. They are empty at the end of the connection.
 pub(super) fn poll_read<T>(
-    stream: &mut TcpStream,
+    stream: &mut NetStream,
     cx: &mut Context<'_>,
     take: impl FnOnce(&[u8]) -> T,
 ) -> Poll<io::Result<T>> {

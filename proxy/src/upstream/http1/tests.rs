@@ -1,5 +1,7 @@
 //! Tests connections with a server on a real socket.
 
+mod tls;
+
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +11,7 @@ use http::Method;
 use http::uri::Authority;
 use proptest::prelude::*;
 use rolltap_testing::{eventually, limit};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::connections::Readiness;
@@ -22,7 +24,7 @@ const LIMITS: ReadLimits = ReadLimits { bytes: 1 << 20, silence: Duration::from_
 async fn server() -> (TcpListener, Arc<Connections>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    (listener, Connections::to(address.parse().unwrap()))
+    (listener, Connections::to(address.parse().unwrap(), None))
 }
 
 fn request(body: impl Into<Bytes>) -> Request {
@@ -31,7 +33,7 @@ fn request(body: impl Into<Bytes>) -> Request {
 }
 
 /// Reads a request with an empty body.
-async fn read_request(stream: &mut TcpStream) {
+async fn read_request(stream: &mut (impl AsyncRead + Unpin)) {
     let mut received = Vec::new();
     while !received.ends_with(b"\r\n\r\n") {
         assert!(stream.read_buf(&mut received).await.unwrap() > 0, "a request");
