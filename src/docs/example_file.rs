@@ -12,9 +12,10 @@ use crate::proxy::{FileTables, ProxyConfig};
 pub(super) const REQUIRED: &str = "upstream";
 
 /// Values for the settings without a default that is a value, in TOML.
-const EXAMPLES: [(&str, &str); 23] = [
+const EXAMPLES: [(&str, &str); 24] = [
     ("upstream", r#"["http://127.0.0.1:8000"]"#),
     ("upstream_api_key", r#""…""#),
+    ("upstream_api_keys", r#"{ "http://127.0.0.1:8001" = "…" }"#),
     ("public_url", r#""http://gateway.example:7070""#),
     ("retain_days", "30"),
     ("retain_gib", "500"),

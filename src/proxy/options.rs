@@ -28,6 +28,11 @@ pub(crate) struct ProxyOptions {
     /// Send this API key to the upstreams (vLLM's --api-key).
     #[arg(long, env = "ROLLTAP_UPSTREAM_API_KEY", value_name = "KEY", hide_env_values = true)]
     pub(super) upstream_api_key: Option<String>,
+    /// Send this API key to one upstream, named by its URL. Repeat the flag for several. [default: --upstream-api-key]
+    #[arg(long = "upstream-api-key-for", env = "ROLLTAP_UPSTREAM_API_KEY_FOR", value_name = "URL=KEY",
+          value_delimiter = ',', hide_env_values = true, value_parser = key_of_upstream)]
+    #[serde(deserialize_with = "text_table")]
+    pub(super) upstream_api_keys: Vec<(String, String)>,
     /// Serve the agent plane at this address. Repeat the flag for several addresses; port 0 takes a free port.
     ///
     /// Agents call it with the key of a trial. Agents in containers need an address that they can reach, such as the
@@ -161,7 +166,7 @@ pub(crate) struct ProxyOptions {
     /// a trial come before these.
     #[arg(long = "model-alias", env = "ROLLTAP_MODEL_ALIAS", value_name = "NAME=SERVED", value_delimiter = ',',
           value_parser = alias)]
-    #[serde(deserialize_with = "alias_table")]
+    #[serde(deserialize_with = "text_table")]
     pub(super) model_aliases: Vec<(String, String)>,
 }
 
@@ -211,7 +216,15 @@ fn alias(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Reads the aliases of the file, which are a table there and pairs on the command line.
-fn alias_table<'de, D: Deserializer<'de>>(table: D) -> Result<Vec<(String, String)>, D::Error> {
+/// Parses `URL=KEY`. A URL of an upstream has no `=`, and a key may have some.
+fn key_of_upstream(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((url, key)) if !url.is_empty() && !key.is_empty() => Ok((url.to_owned(), key.to_owned())),
+        _ => Err("write it as URL=KEY, such as http://127.0.0.1:8001=KEY".to_owned()),
+    }
+}
+
+/// Reads pairs of texts, which are a table in the file.
+fn text_table<'de, D: Deserializer<'de>>(table: D) -> Result<Vec<(String, String)>, D::Error> {
     Ok(BTreeMap::deserialize(table)?.into_iter().collect())
 }

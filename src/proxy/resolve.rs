@@ -62,11 +62,24 @@ impl ProxyOptions {
         if self.upstream.is_empty() {
             bail!("no upstream is given: name a vLLM server, like --upstream http://127.0.0.1:8000");
         }
-        let authorized = |address: Address| match &self.upstream_api_key {
-            Some(key) => address.with_api_key(key),
-            None => Ok(address),
+        let addresses: Vec<Address> =
+            self.upstream.iter().map(|url| url.parse()).collect::<Result<_, _>>()?;
+        let mut own: Vec<(Address, &str)> = Vec::new();
+        for (url, key) in &self.upstream_api_keys {
+            let address: Address = url.parse().context("upstream_api_keys")?;
+            if !addresses.contains(&address) {
+                bail!("upstream_api_keys has a key for {address}, which is no upstream");
+            }
+            own.push((address, key));
+        }
+        let authorized = |address: Address| {
+            let own = own.iter().find(|(of, _)| *of == address).map(|(_, key)| *key);
+            match own.or(self.upstream_api_key.as_deref()) {
+                Some(key) => address.with_api_key(key),
+                None => Ok(address),
+            }
         };
-        Ok(self.upstream.iter().map(|url| url.parse().and_then(authorized)).collect::<Result<_, _>>()?)
+        Ok(addresses.into_iter().map(authorized).collect::<Result<_, _>>()?)
     }
 
     /// Returns the TLS of the admin plane: that of the agent plane, and the authorities of clients.
@@ -132,6 +145,20 @@ mod tests {
         };
         // Both debug texts have all fields. The compiled rules of roles and redaction compare by their text.
         assert_eq!(format!("{:?}", config.settings().unwrap()), format!("{of_crate:?}"));
+    }
+
+    #[test]
+    fn an_upstream_has_its_own_key_or_the_common_one() {
+        let keyed = |more: &str| {
+            let text =
+                format!("upstream = [\"http://a\", \"http://b/v1\"]\nupstream_api_key = \"common\"\n{more}");
+            ProxyConfig::parse(&text).unwrap().options.upstreams()
+        };
+        let with = |url: &str, key: &str| url.parse::<Address>().unwrap().with_api_key(key).unwrap();
+        let own = keyed("upstream_api_keys = { \"http://b\" = \"own\" }").unwrap();
+        assert_eq!(own, [with("http://a", "common"), with("http://b", "own")]);
+        let error = keyed("upstream_api_keys = { \"http://c\" = \"k\" }").unwrap_err().to_string();
+        assert!(error.contains("http://c, which is no upstream"), "{error}");
     }
 
     #[test]

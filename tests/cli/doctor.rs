@@ -133,6 +133,26 @@ async fn a_router_that_removes_ids_is_found_and_stops_a_job() {
     assert!(!dir.path().join("jobs").exists(), "a job that does not start leaves nothing");
 }
 
+/// Answers as a vLLM from before token ids.
+fn of_an_old_vllm(body: Bytes) -> Bytes {
+    if body.starts_with(b"{\"version\"") {
+        Bytes::from_static(b"{\"version\":\"0.9.2\"}")
+    } else {
+        strip(body)
+    }
+}
+
+#[tokio::test]
+async fn an_old_vllm_is_broken_and_needs_an_update() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_sim, url) = simulator(dir.path());
+    let old = gateway(&url, of_an_old_vllm).await;
+    let ended = doctor(dir.path(), &["--upstream", &old, "--json"]).await;
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let (verdict, text) = finding(&report, "version");
+    assert!(verdict == "broken" && text.contains("0.9.2") && text.contains("0.10.2 or later"), "{text}");
+}
+
 #[tokio::test]
 async fn what_answers_instead_of_a_server_is_named() {
     let dir = tempfile::tempdir().unwrap();

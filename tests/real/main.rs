@@ -16,6 +16,7 @@ mod codex;
 mod conversation;
 mod disconnect;
 mod docker_job;
+mod doctor;
 mod exact_prefix;
 mod faults;
 mod gemini;

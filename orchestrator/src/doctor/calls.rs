@@ -14,6 +14,10 @@ const HELLO: &str = "Say hello.";
 const STREAMED_TOKENS: u32 = 64;
 /// The attempts at a stream. A busy machine reads several events at once, and not each time.
 const STREAM_ATTEMPTS: usize = 3;
+/// The longest answer of a first turn, in tokens. An answer that is cut off inside its reasoning proves nothing about the
+/// next turn.
+const MOST_FIRST_TURN: u64 = 1024;
+const TOO_LARGE: &str = "raise the limit of request bodies in the gateway: client_max_body_size 0 in nginx";
 /// The longest prompt in words. A word is about one token.
 const MOST_WORDS: u64 = 16_000;
 
@@ -121,10 +125,12 @@ async fn stream(probe: &Probe, ledger: &mut Ledger) {
 async fn turns(probe: &Probe, ledger: &mut Ledger) {
     let made = async {
         let trial = probe.open().await?;
-        let first = trial.post(CHAT, &request(probe, json!({"max_tokens": 16}))).await?;
+        let room = probe.served.max_len.map_or(MOST_FIRST_TURN, |length| (length / 4).min(MOST_FIRST_TURN));
+        let first = trial.post(CHAT, &request(probe, json!({"max_tokens": room}))).await?;
+        let Message { content, reasoning } = first.message();
         let messages = json!([
             {"role": "user", "content": HELLO},
-            {"role": "assistant", "content": first.message().content},
+            {"role": "assistant", "content": content, "reasoning": reasoning},
             {"role": "user", "content": "And now say goodbye."},
         ]);
         let second =
@@ -170,7 +176,7 @@ async fn long_prompt(probe: &Probe, ledger: &mut Ledger) {
         Ok((answer, _)) if answer.status == 413 => ledger.broken(
             "long prompt",
             format!("a request of {} kB was answered {}", body.to_string().len() / 1000, answer.excerpt()),
-            "raise the limit of request bodies in the gateway: client_max_body_size 0 in nginx",
+            TOO_LARGE,
         ),
         Ok((answer, calls)) => match failure(&answer, &calls) {
             Some((found, remedy)) => ledger.broken("long prompt", found, remedy),
@@ -248,8 +254,8 @@ fn report(check: &'static str, problem: Option<(String, String)>, fine: &str, le
 
 fn failure(answer: &Answer, calls: &[Call]) -> Option<(String, String)> {
     if !answer.is_success() {
-        let remedy = "check the log of the server".to_owned();
-        return Some((format!("the call was answered {}", answer.excerpt()), remedy));
+        let remedy = if answer.status == 413 { TOO_LARGE } else { "check the log of the server" };
+        return Some((format!("the call was answered {}", answer.excerpt()), remedy.to_owned()));
     }
     capture::problem(calls)
 }

@@ -129,7 +129,8 @@ impl Answer {
 
     /// Returns the status and the beginning of the body, for a finding.
     pub(super) fn excerpt(&self) -> String {
-        let text: String = String::from_utf8_lossy(&self.body).chars().take(300).collect();
-        format!("{}: {}", self.status, text.trim())
+        let text = String::from_utf8_lossy(&self.body);
+        let text: String = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(300).collect();
+        format!("{}: {text}", self.status)
     }
 }
