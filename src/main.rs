@@ -4,6 +4,7 @@
 //! Exit codes: 0 for success; 1 for a failure that is not the agent's; 2 for wrong usage or configuration, before any
 //! work starts.
 
+mod admin_token;
 mod agent;
 mod agents;
 mod check;
@@ -63,6 +64,7 @@ enum Command {
     Demo(demo::Arguments),
     Proxy(Box<proxy::Arguments>),
     Doctor(Box<doctor::Arguments>),
+    AdminToken(admin_token::Arguments),
     Run(Box<run::Arguments>),
     Agent(Box<agent::Arguments>),
     Agents(agents::Arguments),
@@ -111,6 +113,7 @@ async fn execute(command: Command) -> anyhow::Result<Outcome> {
         Command::Demo(arguments) => Box::pin(demo::run(arguments)).await,
         Command::Proxy(arguments) => Box::pin(proxy::run(*arguments)).await,
         Command::Doctor(arguments) => Box::pin(doctor::run(*arguments)).await,
+        Command::AdminToken(arguments) => admin_token::run(&arguments),
         Command::Run(arguments) => Box::pin(run::run(*arguments)).await,
         Command::Agent(arguments) => Box::pin(agent::run(*arguments)).await,
         Command::Agents(arguments) => agents::run(&arguments),

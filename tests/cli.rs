@@ -4,6 +4,7 @@
 mod cli {
     pub(crate) mod program;
 
+    mod admin_token;
     mod agent;
     mod agents;
     mod demo;

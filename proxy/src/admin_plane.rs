@@ -5,20 +5,24 @@
 //! place, and the remedy.
 
 pub(crate) mod admission;
+pub(crate) mod audit;
 pub(crate) mod causes;
 mod endpoint;
 mod error;
 mod groups;
+pub(crate) mod guard;
 mod ndjson;
 mod openapi;
 mod operations;
 mod policy;
 mod prepare;
 pub(crate) mod public_url;
+pub(crate) mod role;
 mod rollouts;
 mod routes;
 mod slow_reader;
 pub(crate) mod token_rule;
+pub(crate) mod tokens;
 mod trial_reads;
 mod trials;
 mod upstreams;
@@ -27,14 +31,12 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::middleware;
 use tokio_util::sync::CancellationToken;
 
-use self::endpoint::Endpoint;
 use self::error::AdminError;
 pub use self::openapi::openapi;
 pub(crate) use self::slow_reader::PatientListener;
-use crate::admin_plane::admission::Admission;
+use crate::admin_plane::guard::AdminGuard;
 use crate::admin_plane::public_url::PublicUrl;
 use crate::common::metrics::Metrics;
 use crate::lifecycle::open::Lifecycle;
@@ -44,7 +46,7 @@ use crate::lifecycle::open::Lifecycle;
 pub(crate) struct AdminPlane {
     pub(crate) lifecycle: Lifecycle,
     pub(crate) public_url: PublicUrl,
-    pub(crate) admission: Admission,
+    pub(crate) guard: AdminGuard,
     /// Cancelled when the proxy begins to shut down and accepts no further call.
     pub(crate) draining: CancellationToken,
     pub(crate) metrics: Arc<Metrics>,
@@ -53,14 +55,8 @@ pub(crate) struct AdminPlane {
 /// Returns the router with every endpoint of [`routes`].
 pub(crate) fn router(plane: AdminPlane) -> Router {
     let plane = Arc::new(plane);
-    let of = |endpoints: Vec<Endpoint>| {
-        endpoints.into_iter().fold(Router::new(), |router, endpoint| endpoint.add_to(router))
-    };
-    // The layer covers only the routes that exist when it is added, so the guarded routes have a router of their own.
-    let guarded =
-        of(routes::guarded()).layer(middleware::from_fn_with_state(Arc::clone(&plane), admission::admit));
-    of(routes::unguarded())
-        .merge(guarded)
+    let all = routes::all().into_iter();
+    all.fold(Router::new(), |router, endpoint| endpoint.add_to(router, &plane))
         .fallback(|request: Request| async move {
             AdminError::no_such_path(request.method(), request.uri().path())
         })

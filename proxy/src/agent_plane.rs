@@ -11,6 +11,7 @@ mod count;
 pub(crate) mod error;
 pub(crate) mod identity;
 pub(crate) mod open_connections;
+mod refused_connection;
 mod request;
 mod request_body;
 pub(crate) mod server;
@@ -32,8 +33,10 @@ use crate::agent_plane::answer::{head_for_agent, read_answer};
 use crate::agent_plane::body_budget::BodyBudget;
 use crate::agent_plane::cors::AllowedOrigins;
 use crate::agent_plane::error::AgentError;
+use crate::agent_plane::open_connections::OpenConnection;
 use crate::agent_plane::request::RequestHead;
 use crate::common::model_aliases::{ModelAliases, Names};
+use crate::common::refusal_counts::RefusalCounts;
 use crate::dialect::ToolStrictLevel;
 use crate::dialect::chat::media::Fetching;
 use crate::dialect::error_shape::ErrorShape;
@@ -69,6 +72,7 @@ pub(crate) struct AgentPlane {
     pub(crate) allowed_origins: AllowedOrigins,
     /// Limits the memory of request bodies in flight.
     pub(crate) body_budget: Arc<BodyBudget>,
+    pub(crate) refusals: RefusalCounts,
 }
 
 impl AgentPlane {
@@ -76,24 +80,31 @@ impl AgentPlane {
     pub(crate) async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
+        connection: Arc<OpenConnection>,
     ) -> Result<Response<AnswerBody>, Infallible> {
         let Some(cors) = self.allowed_origins.layer_for(request.headers()) else {
-            return self.answer_agent(request).await;
+            return self.answer_agent(request, &connection).await;
         };
-        let plane = &self;
-        cors.layer(service_fn(async |request| plane.answer_agent(request).await)).call(request).await
+        let (plane, connection) = (&self, &connection);
+        let answer = async |request| plane.answer_agent(request, connection).await;
+        cors.layer(service_fn(answer)).call(request).await
     }
 
-    async fn answer_agent(&self, request: Request<Incoming>) -> Result<Response<AnswerBody>, Infallible> {
+    async fn answer_agent(
+        &self,
+        request: Request<Incoming>,
+        connection: &OpenConnection,
+    ) -> Result<Response<AnswerBody>, Infallible> {
         let (parts, mut body) = request.into_parts();
         let (key, path) = identity::split_path(parts.uri.path());
         let request_id = parts.headers.get(&REQUEST_ID).cloned();
-        let answered = self.route(key, path, &parts, &mut body).await;
+        let answered = self.route(key, path, &parts, &mut body, connection).await;
         let (mut answer, request_id) = match answered {
             Ok(answer) => (answer, request_id),
             Err(error) => {
                 // The answer must wait for the rest of the body: see `discard`.
                 request_body::discard(&parts.headers, &mut body).await;
+                self.refusals.call(error.code());
                 let error = error.without_secrets(&self.lifecycle.redaction);
                 let refusal = error.into_response(ErrorShape::of_path(path)).map(boxed);
                 (refusal, request_id.or_else(new_request_id))
@@ -112,8 +123,10 @@ impl AgentPlane {
         path: &str,
         parts: &Parts,
         body: &mut Incoming,
+        connection: &OpenConnection,
     ) -> Result<Response<AnswerBody>, AgentError> {
         let trial = &self.trial(key, &parts.headers).await?;
+        connection.speaks();
         let head = RequestHead { trial, path, parts };
         match Endpoint::of(&parts.method, path, parts.uri.query())? {
             Endpoint::Models => self.models(trial, parts).await,

@@ -7,6 +7,7 @@ mod feed;
 mod upstreams;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 pub use feed::{ClosingCause, GroupClosing, GroupStatus, RolloutLine, SampleCounts};
 use jiff::Timestamp;
@@ -127,6 +128,10 @@ pub struct Limits {
     /// The number of calls in flight. Calls beyond it are answered 429, with `Retry-After`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_calls_in_flight: Option<u64>,
+    /// The number of calls per minute on average, and at once after a pause. Calls beyond it are answered 429, with
+    /// `Retry-After`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_calls_per_minute: Option<NonZeroU32>,
     /// The size of a request body in bytes. Larger bodies are answered 413.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_body_bytes: Option<u64>,
@@ -139,6 +144,7 @@ impl Limits {
             max_calls: self.max_calls.or(others.max_calls),
             max_completion_tokens: self.max_completion_tokens.or(others.max_completion_tokens),
             max_calls_in_flight: self.max_calls_in_flight.or(others.max_calls_in_flight),
+            max_calls_per_minute: self.max_calls_per_minute.or(others.max_calls_per_minute),
             max_body_bytes: self.max_body_bytes.or(others.max_body_bytes),
         }
     }

@@ -2,9 +2,11 @@
 
 pub(crate) mod clock;
 pub(crate) mod history;
+pub(crate) mod log_limit;
 pub(crate) mod metrics;
 pub(crate) mod model_aliases;
 pub(crate) mod redaction;
+pub(crate) mod refusal_counts;
 pub(crate) mod samples;
 pub(crate) mod seconds;
 pub(crate) mod tls;

@@ -23,9 +23,14 @@ mod upstream;
 mod wire;
 
 pub use admin_plane::admission::{Admission, NotAdmitted};
+pub use admin_plane::audit::AuditLogError;
 pub use admin_plane::openapi;
 pub use admin_plane::public_url::{InvalidPublicUrl, PublicUrl};
+pub use admin_plane::role::AdminRole;
 pub use admin_plane::token_rule::UnsafeToken;
+pub use admin_plane::tokens::create::NewAdminToken;
+pub use admin_plane::tokens::file::{AdminTokensError, InvalidTokens};
+pub use admin_plane::tokens::{InvalidTokenName, TokenName};
 pub use agent_plane::cors::{AllowedOrigins, InvalidOrigin};
 pub use common::history::{History, InvalidHistory};
 pub use common::model_aliases::ModelAliases;

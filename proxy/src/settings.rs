@@ -42,8 +42,13 @@ pub struct Settings {
     pub data_dir: PathBuf,
     /// How captures are written, and how long they are retained.
     pub store: StoreSettings,
-    /// The token that clients of the admin plane must send. Required if the admin plane is not on loopback.
+    /// The token that clients of the admin plane must send. It has all roles. If the admin plane is not on loopback, this
+    /// token or `admin_tokens` is required.
     pub admin_token: Option<String>,
+    /// The file with further tokens, each with its roles. It is read again when it changes.
+    pub admin_tokens: Option<PathBuf>,
+    /// The file that a line is appended to for each action at the admin plane. `None` for no audit log.
+    pub audit_log: Option<PathBuf>,
     /// Whether an unknown key opens a trial.
     pub implicit_trials: ImplicitTrials,
     /// Model names that agents request, each with the served model that answers.
@@ -72,6 +77,9 @@ pub struct Settings {
     pub memory: u64,
     /// The number of simultaneous connections of agents. Further connections wait.
     pub max_connections: NonZeroUsize,
+    /// The largest number of connections of agents from one source address. Further connections are answered 429. `None`
+    /// for no limit.
+    pub max_connections_per_address: Option<NonZeroUsize>,
     /// Whether requests may contain URLs of images, audio and video. The upstreams would fetch them on behalf of the
     /// agent.
     pub allow_media_urls: bool,
@@ -124,6 +132,8 @@ impl Settings {
             data_dir,
             store: StoreSettings::default(),
             admin_token: None,
+            admin_tokens: None,
+            audit_log: None,
             implicit_trials: ImplicitTrials::default(),
             model_aliases: ModelAliases::default(),
             upstream_idle_timeout: Self::DEFAULT_UPSTREAM_IDLE_TIMEOUT,
@@ -138,6 +148,7 @@ impl Settings {
             limits: Self::DEFAULT_LIMITS,
             memory: Self::DEFAULT_MEMORY,
             max_connections: Self::DEFAULT_MAX_CONNECTIONS,
+            max_connections_per_address: None,
             allow_media_urls: false,
             allowed_origins: AllowedOrigins::default(),
             redaction: Arc::default(),
@@ -153,6 +164,7 @@ impl Settings {
         max_calls: None,
         max_completion_tokens: None,
         max_calls_in_flight: Some(256),
+        max_calls_per_minute: None,
         max_body_bytes: None,
     };
     /// The default of [`Settings::memory`]: 160 MiB.

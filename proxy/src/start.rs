@@ -12,11 +12,15 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin_plane::admission::Admission;
+use crate::admin_plane::audit::{AuditLog, AuditLogError};
+use crate::admin_plane::guard::{AdminGuard, Client};
 use crate::admin_plane::public_url::PublicUrl;
 use crate::admin_plane::token_rule::UnsafeToken;
+use crate::admin_plane::tokens::file::AdminTokensError;
+use crate::admin_plane::tokens::live::LiveTokens;
 use crate::admin_plane::{self, AdminPlane, PatientListener};
 use crate::agent_plane::AgentPlane;
-use crate::agent_plane::server::{self, AgentListeners};
+use crate::agent_plane::server::{self, AgentListeners, ConnectionLimits};
 use crate::common::metrics::Metrics;
 use crate::common::tls::{PlaneTls, ServedTls, TlsError};
 use crate::dialect::chat::media::Fetching;
@@ -44,6 +48,12 @@ pub enum StartError {
     /// The token of the admin plane is missing or could be guessed.
     #[error(transparent)]
     Token(#[from] UnsafeToken),
+    /// The file of admin tokens cannot be used.
+    #[error(transparent)]
+    AdminTokens(#[from] AdminTokensError),
+    /// The audit log cannot be opened.
+    #[error(transparent)]
+    AuditLog(#[from] AuditLogError),
     /// The address is in use, or not one of this machine.
     #[error("cannot listen on {address}: {source}")]
     Bind {
@@ -102,13 +112,9 @@ pub fn start(settings: Settings) -> BoxFuture<'static, Result<RunningProxy, Star
 }
 
 async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
-    let admission = Admission {
-        server: "the admin plane",
-        flag: "--admin-token-file",
-        token: settings.admin_token.clone(),
-    };
-    admission.check_token(settings.admin)?;
     check(&settings)?;
+    let metrics = Arc::new(Metrics::new());
+    let guard = guard(&settings, &metrics)?;
     let Recovered { store, thread: store_thread, trials, feed, wakes, policy } =
         recover(&settings.data_dir, settings.store).await?;
     let Listeners { agents: listeners, agent_addrs, admin: admin_listener, admin_addr, first } =
@@ -116,7 +122,6 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
     // Redaction learns the secrets before any error can name them.
     let api_keys = settings.upstreams.iter().filter_map(Address::api_key);
     api_keys.chain(settings.admin_token.as_deref()).for_each(|secret| settings.redaction.learn(secret));
-    let metrics = Arc::new(Metrics::new());
     let served = |plane, tls: Option<PlaneTls>| {
         tls.map(|files| ServedTls::start(files, plane, metrics.tls_failures(plane))).transpose()
     };
@@ -142,13 +147,15 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
         limits: settings.limits,
         redaction: settings.redaction,
     };
+    let refusals = metrics.refusals();
     let admin_plane = AdminPlane {
         lifecycle: lifecycle.clone(),
         public_url: settings.public_url.unwrap_or_else(|| PublicUrl::of(first, agent_tls.is_some())),
-        admission,
+        guard,
         draining: draining.clone(),
         metrics,
     };
+    admin_plane.guard.watch(stopped.clone());
     let patience = settings.reader_patience;
     let admin_listener = PatientListener {
         listener: admin_listener,
@@ -168,10 +175,27 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
         tool_strict_level: settings.tool_strict_level,
         allowed_origins: settings.allowed_origins,
         body_budget: Arc::default(),
+        refusals,
     });
-    let agents = AgentListeners { listeners, tls: agent_tls, max_connections: settings.max_connections };
+    let limits =
+        ConnectionLimits { all: settings.max_connections, of_address: settings.max_connections_per_address };
+    let agents = AgentListeners { listeners, tls: agent_tls, limits };
     let agents = tokio::spawn(server::serve(agents, agent_plane, draining.clone()));
     Ok(RunningProxy { agent_addrs, admin_addr, draining, stopped, agents, admin, store, store_thread })
+}
+
+/// Reads the tokens of the admin plane, and opens its audit log.
+fn guard(settings: &Settings, metrics: &Metrics) -> Result<AdminGuard, StartError> {
+    let token = settings.admin_token.clone();
+    let admission = Admission { server: "the admin plane", flag: "--admin-token-file", token };
+    let tokens = settings.admin_tokens.clone().map(LiveTokens::start).transpose()?;
+    // A file of tokens suffices off loopback. The single token beside it is checked like any other.
+    if tokens.is_none() || settings.admin_token.is_some() {
+        admission.check_token(settings.admin)?;
+    }
+    let open = |path| AuditLog::start(path, metrics.refusals());
+    let audit = settings.audit_log.clone().map(open).transpose()?;
+    Ok(AdminGuard::new(admission, tokens.map(Arc::new), audit, metrics.refusals()))
 }
 
 /// The state that the data directory holds.
@@ -231,7 +255,7 @@ async fn listen(agents: &[SocketAddr], admin: SocketAddr) -> Result<Listeners, S
 }
 
 fn serve_admin(listener: PatientListener, plane: AdminPlane, stopped: CancellationToken) -> JoinHandle<()> {
-    let router = admin_plane::router(plane);
+    let router = admin_plane::router(plane).into_make_service_with_connect_info::<Client>();
     tokio::spawn(async move {
         let serving = axum::serve(listener, router).with_graceful_shutdown(stopped.cancelled_owned());
         if let Err(error) = serving.await {

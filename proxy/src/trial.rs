@@ -7,6 +7,7 @@
 
 mod admission;
 pub(crate) mod call;
+mod call_rate;
 mod counting;
 pub(crate) mod keep_alive;
 pub(crate) mod registry;
@@ -29,6 +30,7 @@ use tokio::sync::RwLock;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub(crate) use self::admission::{CallRefusal, Candidate};
+use self::call_rate::CallRate;
 use self::residency::MemoryUse;
 pub(crate) use self::residency::{Idle, Resident};
 use crate::common::clock;
@@ -65,6 +67,7 @@ struct TrialState {
     /// The token counting requests in flight.
     counts: usize,
     admitted: u64,
+    rate: CallRate,
     completion_tokens: u64,
     /// The memory that its calls use.
     weight: MemoryUse,

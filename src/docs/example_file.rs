@@ -12,7 +12,7 @@ use crate::proxy::{FileTables, ProxyConfig};
 pub(super) const REQUIRED: &str = "upstream";
 
 /// Values for the settings without a default that is a value, in TOML.
-const EXAMPLES: [(&str, &str); 24] = [
+const EXAMPLES: [(&str, &str); 27] = [
     ("upstream", r#"["http://127.0.0.1:8000"]"#),
     ("upstream_api_key", r#""…""#),
     ("upstream_api_keys", r#"{ "http://127.0.0.1:8001" = "…" }"#),
@@ -21,6 +21,9 @@ const EXAMPLES: [(&str, &str); 24] = [
     ("retain_gib", "500"),
     ("admin_token_file", r#""/etc/rolltap/admin-token""#),
     ("admin_client_ca", r#""/etc/rolltap/clients.pem""#),
+    ("admin_tokens", r#""/etc/rolltap/admin-tokens.toml""#),
+    ("audit_log", r#""/var/log/rolltap/audit.jsonl""#),
+    ("max_connections_per_address", "64"),
     ("upstream_ca", r#"["/etc/ssl/private-ca.pem"]"#),
     ("upstream_client_cert", r#""/etc/rolltap/client.pem""#),
     ("upstream_client_key", r#""/etc/rolltap/client.key""#),

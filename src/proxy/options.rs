@@ -45,7 +45,8 @@ pub(crate) struct ProxyOptions {
         default_value = "127.0.0.1:7070"
     )]
     pub(super) listen: Vec<SocketAddr>,
-    /// Serve the admin plane at this address. An address off loopback requires --admin-token-file.
+    /// Serve the admin plane at this address. An address off loopback requires --admin-token-file or
+    /// --admin-tokens.
     ///
     /// Runners and trainers open, seal and reward trials here, and fetch calls and rollouts. Choose an address that
     /// agents cannot reach.
@@ -91,9 +92,21 @@ pub(crate) struct ProxyOptions {
     pub(super) retain_gib: Option<u32>,
     /// Require the token in this file from clients of the admin plane (Authorization: Bearer …).
     ///
-    /// The token has at least 16 characters. Other users must not be able to read the file.
+    /// The token has all roles, and at least 16 characters. Other users must not be able to read the file.
     #[arg(long, env = "ROLLTAP_ADMIN_TOKEN_FILE", value_name = "FILE")]
     pub(super) admin_token_file: Option<PathBuf>,
+    /// Accept the tokens whose hashes are in this TOML file, each with its roles, on the admin plane.
+    ///
+    /// `rolltap admin-token` makes a token and its entry. The roles are `open`, `reward`, `read` and `operate`. The file
+    /// is read again when it changes; if it is then wrong, the tokens of before stay valid.
+    #[arg(long, env = "ROLLTAP_ADMIN_TOKENS", value_name = "FILE")]
+    pub(super) admin_tokens: Option<PathBuf>,
+    /// Append a line of JSON to this file for each action at the admin plane. [default: none]
+    ///
+    /// The actions are all that change something, reads of calls and rollouts, and denied requests. While the file cannot
+    /// be written, these actions are answered 503. The file may be rotated at any time.
+    #[arg(long, env = "ROLLTAP_AUDIT_LOG", value_name = "FILE")]
+    pub(super) audit_log: Option<PathBuf>,
     /// Record this --logprobs-mode of the upstreams with each rollout.
     ///
     /// The answers of vLLM do not contain it. The logprobs of `raw_logprobs`, vLLM's default,
@@ -141,6 +154,12 @@ pub(crate) struct ProxyOptions {
     /// Limit the open connections of agents to this number. Further connections wait.
     #[arg(long, env = "ROLLTAP_MAX_CONNECTIONS", value_name = "N", default_value_t = Settings::DEFAULT_MAX_CONNECTIONS)]
     pub(super) max_connections: NonZeroUsize,
+    /// Limit the open connections of agents from one source address to this number. [default: none]
+    ///
+    /// A connection beyond the limit is answered 429 with the reason. Leave the setting out if agents come by a load
+    /// balancer, because all of them then have its address. A network of 64 bits of IPv6 counts as one address.
+    #[arg(long, env = "ROLLTAP_MAX_CONNECTIONS_PER_ADDRESS", value_name = "N")]
+    pub(super) max_connections_per_address: Option<NonZeroUsize>,
     /// Permit requests with URLs of images, audio and video.
     ///
     /// The upstreams fetch these URLs, from networks that the sandbox of the agent may not reach. Restrict them with

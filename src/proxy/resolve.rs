@@ -35,10 +35,13 @@ impl ProxyConfig {
             public_url: options.public_url.map(|url| url.parse()).transpose()?,
             data_dir: options.data,
             admin_token: options.admin_token_file.as_deref().map(read_token).transpose()?,
+            admin_tokens: options.admin_tokens,
+            audit_log: options.audit_log,
             model_aliases: options.model_aliases.into_iter().collect(),
             upstream_idle_timeout: Duration::from_secs(options.upstream_idle_timeout.get()),
             memory: u64::from(options.memory_mib) << 20,
             max_connections: options.max_connections,
+            max_connections_per_address: options.max_connections_per_address,
             allow_media_urls: options.allow_media_urls,
             allowed_origins: AllowedOrigins::new(&options.allowed_origins).context("allowed_origins")?,
             pool: PoolSettings {

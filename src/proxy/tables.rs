@@ -51,8 +51,8 @@ tables! {
     training: TrainingPolicy = TrainingPolicy::default(),
     /// Limit the trials that set no limits when they are opened.
     ///
-    /// The keys are `max_calls`, `max_completion_tokens`, `max_calls_in_flight` and `max_body_bytes`. Only
-    /// `max_calls_in_flight` has a default.
+    /// The keys are `max_calls`, `max_completion_tokens`, `max_calls_in_flight`, `max_calls_per_minute` and
+    /// `max_body_bytes`. Only `max_calls_in_flight` has a default.
     limits: Limits = Settings::DEFAULT_LIMITS,
     /// Remove these secrets from logs, recorded errors, and errors of the upstreams.
     ///

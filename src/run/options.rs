@@ -138,7 +138,7 @@ pub(crate) struct Arguments {
     /// Use the running proxy with this admin plane, instead of --upstream and an embedded proxy.
     #[arg(long, value_name = "ADMIN_URL", help_heading = MODEL)]
     pub(super) proxy: Option<String>,
-    /// Send the token in this file to the admin plane of --proxy.
+    /// Send the token in this file to the admin plane of --proxy. It needs the roles open, reward and read.
     #[arg(long, value_name = "FILE", requires = "proxy", help_heading = MODEL)]
     pub(super) proxy_token_file: Option<PathBuf>,
     /// Serve the agent plane of the embedded proxy at this address, for agents on other machines. The flag requires

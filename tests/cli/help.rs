@@ -25,6 +25,11 @@ fn of_proxy() {
 }
 
 #[test]
+fn of_admin_token() {
+    insta::assert_snapshot!(help(&["admin-token"]));
+}
+
+#[test]
 fn of_run() {
     insta::assert_snapshot!(help(&["run"]));
 }

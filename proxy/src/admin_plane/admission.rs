@@ -1,18 +1,11 @@
-//! Decides who may call a server that is meant for programs, and guards the admin plane with the decision.
+//! Decides who may call a server that is meant for programs.
 //!
 //! With a token, every client that sends the token may call. Without a token, programs of this machine may call.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use axum::extract::State;
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 use http::{Request, header};
 use sha2::{Digest, Sha256};
-
-use super::AdminPlane;
-use super::error::AdminError;
 
 /// The rule for the clients of a server.
 #[derive(Debug)]
@@ -34,19 +27,6 @@ pub enum NotAdmitted {
     /// The client is a web page: 403.
     #[error("{0}")]
     Forbidden(String),
-}
-
-/// Middleware of the admin plane: passes on the requests of admitted clients, and answers all others with an error.
-pub(super) async fn admit(
-    State(plane): State<Arc<AdminPlane>>,
-    request: axum::extract::Request,
-    next: Next,
-) -> Response {
-    match plane.admission.check(&request) {
-        Ok(()) => next.run(request).await,
-        Err(NotAdmitted::Unauthorized(message)) => AdminError::unauthorized(message).into_response(),
-        Err(NotAdmitted::Forbidden(message)) => AdminError::forbidden(message).into_response(),
-    }
 }
 
 impl Admission {

@@ -11,33 +11,72 @@ use axum::handler::Handler;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router, middleware};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::AdminPlane;
+use super::audit::Subject;
 use super::error::AdminError;
+use super::guard::{GuardedRoute, guard};
 use super::openapi::Operation;
+use super::role::AdminRole;
 use crate::api::ErrorBody;
 
 /// A route of the admin plane and its operation.
 #[derive(Debug)]
 pub(super) struct Endpoint {
+    /// The name of the method, such as `GET`.
     pub(super) method: &'static str,
     pub(super) path: &'static str,
     /// The `operationId`: clients that are generated name their function so.
     pub(super) name: &'static str,
     /// The first line is the summary, the rest the description.
     pub(super) text: &'static str,
+    pub(super) access: Access,
+    /// Whether the audit log has a record of each request.
+    is_recorded: bool,
     /// Adds the request and the answers of the handler.
     pub(super) describe: fn(&mut Operation<'_>),
     route: MethodRouter<Arc<AdminPlane>>,
 }
 
+/// The clients that may call a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Every client, without a token.
+    Everyone,
+    /// The clients whose token has this role.
+    Role(AdminRole),
+}
+
 impl Endpoint {
-    /// Adds the route to a router.
-    pub(super) fn add_to(self, router: Router<Arc<AdminPlane>>) -> Router<Arc<AdminPlane>> {
-        router.route(self.path, self.route)
+    /// Makes the audit log record each request, as it does for each request that changes something.
+    pub(super) fn recorded(self) -> Self {
+        Self { is_recorded: true, ..self }
+    }
+
+    /// Whether the audit log has a record of each request.
+    #[cfg(test)]
+    pub(super) fn is_recorded(&self) -> bool {
+        self.is_recorded
+    }
+
+    /// Adds the route to a router, behind the guard of its role.
+    pub(super) fn add_to(
+        self,
+        router: Router<Arc<AdminPlane>>,
+        plane: &Arc<AdminPlane>,
+    ) -> Router<Arc<AdminPlane>> {
+        let Self { method, path, access, is_recorded, route, .. } = self;
+        let route = match access {
+            Access::Everyone => route,
+            Access::Role(role) => {
+                let guarded = GuardedRoute { plane: Arc::clone(plane), role, method, path, is_recorded };
+                route.route_layer(middleware::from_fn_with_state(guarded, guard))
+            }
+        };
+        router.route(path, route)
     }
 }
 
@@ -45,6 +84,7 @@ macro_rules! methods {
     ($($function:ident, $filter:ident);*) => {$(
         /// The endpoint of this method at `path`.
         pub(super) fn $function<H, T, A>(
+            access: Access,
             path: &'static str,
             name: &'static str,
             text: &'static str,
@@ -55,7 +95,10 @@ macro_rules! methods {
             T: 'static,
         {
             let route = on(MethodFilter::$filter, handler);
-            Endpoint { method: stringify!($function), path, name, text, describe: H::describe, route }
+            let method = stringify!($filter);
+            // Requests that only read are not recorded, except those of `recorded`.
+            let is_recorded = method != "GET";
+            Endpoint { method, path, name, text, access, is_recorded, describe: H::describe, route }
         }
     )*};
 }
@@ -155,11 +198,15 @@ impl Answer for AdminError {
 }
 
 /// The answer 201 with a JSON body.
-pub(super) struct Created<T>(pub(super) T);
+pub(super) struct Created<T> {
+    pub(super) body: T,
+    /// The new object, for the audit log: the path of the request does not name it.
+    pub(super) subject: Subject,
+}
 
 impl<T: Serialize> IntoResponse for Created<T> {
     fn into_response(self) -> Response {
-        (StatusCode::CREATED, Json(self.0)).into_response()
+        (StatusCode::CREATED, Extension(self.subject), Json(self.body)).into_response()
     }
 }
 

@@ -4,11 +4,14 @@ use schemars::JsonSchema;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use super::endpoint::Endpoint;
+use super::endpoint::{Access, Endpoint};
 use super::routes;
 
 const INTRODUCTION: &str = "The plane of `rolltap proxy` for runners and trainers. Agents must not reach it. \
                             Request bodies are JSON, and unknown fields in them are errors.";
+
+const TOKEN: &str = "The token of `--admin-token-file`, which has all roles, or one of `--admin-tokens` with the role \
+                     that the operation lists.";
 
 /// The place of the schemas of types in the document, as a JSON pointer.
 const SCHEMAS: &str = "/components/schemas";
@@ -17,15 +20,11 @@ const SCHEMAS: &str = "/components/schemas";
 pub fn openapi() -> Value {
     let mut schemas = Schemas::new();
     let mut paths: Map<String, Value> = Map::new();
-    for (endpoints, is_guarded) in [(routes::guarded(), true), (routes::unguarded(), false)] {
-        for endpoint in endpoints {
-            let mut operation = operation(&endpoint, &mut schemas);
-            if !is_guarded {
-                insert(&mut operation, "security", json!([]));
-            }
-            let methods = paths.entry(endpoint.path).or_insert_with(|| json!({}));
-            insert(methods, endpoint.method, operation);
-        }
+    for endpoint in routes::all() {
+        let mut operation = operation(&endpoint, &mut schemas);
+        insert(&mut operation, "security", security(endpoint.access));
+        let methods = paths.entry(endpoint.path).or_insert_with(|| json!({}));
+        insert(methods, &endpoint.method.to_lowercase(), operation);
     }
     let mut document = json!({
         "openapi": "3.1.0",
@@ -36,18 +35,25 @@ pub fn openapi() -> Value {
             "license": {"name": env!("CARGO_PKG_LICENSE"), "identifier": env!("CARGO_PKG_LICENSE")},
         },
         "servers": [{"url": "http://127.0.0.1:7071", "description": "The default address."}],
-        // The empty requirement stands beside the token, because a proxy on loopback may have no token.
-        "security": [{"token": []}, {}],
         "paths": paths,
         "components": {
             "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer", "description": "The token of `--admin-token-file`."},
+                "token": {"type": "http", "scheme": "bearer", "description": TOKEN},
             },
             "schemas": schemas.definitions(),
         },
     });
     make_markdown(&mut document);
     document
+}
+
+/// Returns the security requirement of an operation. OpenAPI 3.1 lists the necessary roles beside the scheme.
+fn security(access: Access) -> Value {
+    match access {
+        Access::Everyone => json!([]),
+        // The empty requirement stands beside the token, because a proxy on loopback may have no token.
+        Access::Role(role) => json!([{"token": [role]}, {}]),
+    }
 }
 
 fn operation(endpoint: &Endpoint, schemas: &mut Schemas) -> Value {
@@ -232,8 +238,8 @@ mod tests {
     #[test]
     fn a_type_has_one_schema_and_each_reference_has_its_schema() {
         let mut schemas = Schemas::new();
-        let endpoints = routes::guarded().into_iter().chain(routes::unguarded());
-        let operations: Vec<_> = endpoints.map(|endpoint| operation(&endpoint, &mut schemas)).collect();
+        let operations: Vec<_> =
+            routes::all().into_iter().map(|endpoint| operation(&endpoint, &mut schemas)).collect();
         for (name, schema) in schemas.requests.definitions() {
             let answer = schemas.answers.definitions().get(name);
             assert!(
@@ -266,6 +272,7 @@ mod tests {
                     operation["responses"].as_object().is_some_and(|all| !all.is_empty()),
                     "{method} {path}"
                 );
+                assert!(operation["security"].is_array(), "{method} {path} names no role");
             }
         }
     }

@@ -1,88 +1,111 @@
-//! Every route of the admin plane. The router and the OpenAPI document are both built from these lists.
+//! Every route of the admin plane, with the role that it needs. The router and the OpenAPI document are both built from
+//! this list.
+//!
+//! A GET needs the role `read`. Each other request needs the role of the thing that it changes.
 
-use super::endpoint::{Endpoint, delete, get, post, put};
+use super::endpoint::{Access, Endpoint, delete, get, post, put};
+use super::role::AdminRole;
 use super::{groups, operations, policy, rollouts, trial_reads, trials, upstreams};
 
-/// The endpoints that need the token, if the proxy has one.
-pub(super) fn guarded() -> Vec<Endpoint> {
-    [trial_endpoints(), feed_endpoints(), upstream_endpoints()].into_iter().flatten().collect()
+const OPEN: Access = Access::Role(AdminRole::Open);
+const REWARD: Access = Access::Role(AdminRole::Reward);
+const READ: Access = Access::Role(AdminRole::Read);
+const OPERATE: Access = Access::Role(AdminRole::Operate);
+/// Health and numbers reveal nothing about trials, and scrapers rarely have a token.
+const EVERYONE: Access = Access::Everyone;
+
+/// All endpoints.
+pub(super) fn all() -> Vec<Endpoint> {
+    [trial_endpoints(), feed_endpoints(), upstream_endpoints(), health_endpoints()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
-/// The endpoints that need no token. Health and numbers reveal nothing about trials, and scrapers rarely have a token.
-pub(super) fn unguarded() -> Vec<Endpoint> {
+fn health_endpoints() -> Vec<Endpoint> {
     vec![
-        get("/healthz", "live", "Answers while the proxy runs.", operations::live),
+        get(EVERYONE, "/healthz", "live", "Answers while the proxy runs.", operations::live),
         get(
+            EVERYONE,
             "/readyz",
             "ready",
             "Answers 503, with the reason, while the proxy drains or cannot write captures.",
             operations::ready,
         ),
-        get("/metrics", "metrics", "Returns the metrics in the OpenMetrics format.", operations::metrics),
+        get(
+            EVERYONE,
+            "/metrics",
+            "metrics",
+            "Returns the metrics in the OpenMetrics format.",
+            operations::metrics,
+        ),
     ]
 }
 
 fn trial_endpoints() -> Vec<Endpoint> {
     vec![
         post(
-            "/v1/trials",
+            OPEN, "/v1/trials",
             "open_trial",
             "Opens a trial.\nA closed group, a second trial at the same attempt of a sample, a `trial_id` that exists, \
              and a `group_size` or `group_deadline` that differs from that of the group are a 409.",
             trials::open,
         ),
-        get("/v1/trials", "list_trials", "Returns one page of trials, sorted by id.", trial_reads::list),
-        get("/v1/trials/{id}", "get_trial", "Returns the status of a trial.", trial_reads::status),
+        get(READ, "/v1/trials", "list_trials", "Returns one page of trials, sorted by id.", trial_reads::list),
+        get(READ, "/v1/trials/{id}", "get_trial", "Returns the status of a trial.", trial_reads::status),
         post(
-            "/v1/trials/{id}/seal",
+            REWARD, "/v1/trials/{id}/seal",
             "seal_trial",
             "Ends a trial.\nThe proxy cancels and records its calls in flight before it answers. Idempotent. A 503 \
              means that the seal is not written and does not count.",
             trials::seal,
         ),
         put(
-            "/v1/trials/{id}/reward",
+            REWARD, "/v1/trials/{id}/reward",
             "reward_trial",
             "Sets the reward of a trial.\nIdempotent for equal bodies; another body is a 409, as is a reward after its \
              deadline. A 503 means that the reward is not written and does not count.",
             trials::reward,
         ),
         get(
-            "/v1/trials/{id}/calls",
+            READ, "/v1/trials/{id}/calls",
             "get_calls",
             "Returns the calls of a trial in order of their start.",
             trial_reads::calls,
-        ),
+        )
+        .recorded(),
         get(
-            "/v1/trials/{id}/rollout",
+            READ, "/v1/trials/{id}/rollout",
             "get_rollout",
             "Returns the rows of a sealed trial, one per branch.\nA 409 while the trial is open. With `prepare`, one \
              prepared trial.",
             trial_reads::rollout,
-        ),
+        )
+        .recorded(),
     ]
 }
 
 fn feed_endpoints() -> Vec<Endpoint> {
     vec![
         get(
-            "/v1/rollouts",
+            READ, "/v1/rollouts",
             "read_feed",
             "Returns complete trials in the order in which they became complete.\nA malformed cursor, one of the other \
              kind of reading, and one beyond the end of the feed are a 400. A cursor before trials that retention \
              removed is a 410. An answer that breaks off is incomplete: continue after the last cursor.",
             rollouts::rollouts,
-        ),
-        get("/v1/groups", "list_groups", "Returns all groups.", groups::list),
-        get("/v1/groups/{id}", "get_group", "Returns the status of a group.", groups::status),
+        )
+        .recorded(),
+        get(READ, "/v1/groups", "list_groups", "Returns all groups.", groups::list),
+        get(READ, "/v1/groups/{id}", "get_group", "Returns the status of a group.", groups::status),
         post(
-            "/v1/groups/{id}/close",
+            OPEN, "/v1/groups/{id}/close",
             "close_group",
             "Closes a group.\nIt accepts no further trial. Idempotent.",
             groups::close,
         ),
         get(
-            "/v1/causes",
+            READ, "/v1/causes",
             "get_causes",
             "Returns why branches started, summed over all trials by agent, model and cause.",
             trial_reads::causes,
@@ -92,26 +115,30 @@ fn feed_endpoints() -> Vec<Endpoint> {
 
 fn upstream_endpoints() -> Vec<Endpoint> {
     vec![
-        get("/v1/upstreams", "list_upstreams", "Returns the replicas of the model.", upstreams::list),
+        get(READ, "/v1/upstreams", "list_upstreams", "Returns the replicas of the model.", upstreams::list),
         post(
+            OPERATE,
             "/v1/upstreams",
             "add_upstream",
             "Adds a replica.\nA URL that is already a replica is a 409.",
             upstreams::add,
         ),
         delete(
+            OPERATE,
             "/v1/upstreams/{id}",
             "remove_upstream",
             "Drains a replica.\nIt gets no new trial or call, and disappears after its calls in flight.",
             upstreams::remove,
         ),
         get(
+            READ,
             "/v1/policy",
             "get_policy",
             "Returns the policy version and the calls in flight.",
             policy::status,
         ),
         post(
+            OPERATE,
             "/v1/policy",
             "set_policy",
             "Names the weights that all upstreams have from now on.\nA new label is a new version; a known label is \
@@ -119,11 +146,72 @@ fn upstream_endpoints() -> Vec<Endpoint> {
             policy::set,
         ),
         post(
+            OPERATE,
             "/v1/policy/pause",
             "pause_policy",
             "Holds new calls before they go upstream.\nWith `wait: true` it answers once no call is in flight.",
             policy::pause,
         ),
-        post("/v1/policy/resume", "resume_policy", "Releases held calls.", policy::resume),
+        post(OPERATE, "/v1/policy/resume", "resume_policy", "Releases held calls.", policy::resume),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The roles of all routes. A new route needs a line here and in `docs/reference/admin-api.md`.
+    const ROLES: [(&str, &str, &str); 22] = [
+        ("POST", "/v1/trials", "open"),
+        ("GET", "/v1/trials", "read"),
+        ("GET", "/v1/trials/{id}", "read"),
+        ("POST", "/v1/trials/{id}/seal", "reward"),
+        ("PUT", "/v1/trials/{id}/reward", "reward"),
+        ("GET", "/v1/trials/{id}/calls", "read"),
+        ("GET", "/v1/trials/{id}/rollout", "read"),
+        ("GET", "/v1/rollouts", "read"),
+        ("GET", "/v1/groups", "read"),
+        ("GET", "/v1/groups/{id}", "read"),
+        ("POST", "/v1/groups/{id}/close", "open"),
+        ("GET", "/v1/causes", "read"),
+        ("GET", "/v1/upstreams", "read"),
+        ("POST", "/v1/upstreams", "operate"),
+        ("DELETE", "/v1/upstreams/{id}", "operate"),
+        ("GET", "/v1/policy", "read"),
+        ("POST", "/v1/policy", "operate"),
+        ("POST", "/v1/policy/pause", "operate"),
+        ("POST", "/v1/policy/resume", "operate"),
+        ("GET", "/healthz", ""),
+        ("GET", "/readyz", ""),
+        ("GET", "/metrics", ""),
+    ];
+
+    #[test]
+    fn each_route_has_the_role_of_this_list_and_of_the_page() {
+        let page = include_str!("../../../docs/reference/admin-api.md");
+        let mut found = Vec::new();
+        for endpoint in all() {
+            let role = match endpoint.access {
+                Access::Everyone => "",
+                Access::Role(role) => role.as_str(),
+            };
+            let named = format!("`{} {}", endpoint.method, endpoint.path);
+            let row = page.lines().find(|line| line.starts_with('|') && line.contains(&named));
+            let row = row.unwrap_or_else(|| panic!("admin-api.md has no row with {named}"));
+            assert_eq!(row.split('|').nth(2).map(|cell| cell.trim().trim_matches('`')), Some(role), "{row}");
+            found.push((endpoint.method, endpoint.path, role));
+        }
+        assert_eq!(found, ROLES);
+    }
+
+    #[test]
+    fn every_request_that_changes_something_or_reads_rollouts_is_recorded() {
+        for endpoint in all() {
+            let reads_rollouts = ["/v1/rollouts", "/v1/trials/{id}/calls", "/v1/trials/{id}/rollout"];
+            let expected = endpoint.method != "GET" || reads_rollouts.contains(&endpoint.path);
+            assert_eq!(endpoint.is_recorded(), expected, "{} {}", endpoint.method, endpoint.path);
+            // A request without a role has no caller to record.
+            assert!(!expected || endpoint.access != Access::Everyone, "{}", endpoint.path);
+        }
+    }
 }

@@ -9,6 +9,7 @@ use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::rollout::Reward;
 
 use super::AdminPlane;
+use super::audit::Subject;
 use super::endpoint::Created;
 use super::error::AdminError;
 use crate::api::{OpenTrial, PutReward, TrialOpened, TrialStatus};
@@ -30,9 +31,11 @@ pub(super) async fn open(
     let key = TrialKey::generate()
         .map_err(|error| AdminError::internal(format!("no randomness for a key: {error}")))?;
     let trial = plane.lifecycle.open(asked, key.clone()).await?;
-    let trial_id = trial.opened().facts.trial_id.clone();
+    let facts = &trial.opened().facts;
+    let (trial_id, group_id) = (facts.trial_id.clone(), facts.group_id.clone());
     let base_urls = plane.public_url.base_urls(&key);
-    Ok(Created(TrialOpened { trial_id, key: key.reveal().to_owned(), base_urls }))
+    let subject = Subject { trial_id: Some(trial_id.clone()), group_id, ..Subject::default() };
+    Ok(Created { body: TrialOpened { trial_id, key: key.reveal().to_owned(), base_urls }, subject })
 }
 
 pub(super) async fn seal(

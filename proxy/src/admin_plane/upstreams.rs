@@ -8,6 +8,7 @@ use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
 
 use super::AdminPlane;
+use super::audit::Subject;
 use super::endpoint::Created;
 use super::error::AdminError;
 use crate::api::{AddUpstream, UpstreamState, UpstreamStatus};
@@ -31,7 +32,9 @@ pub(super) async fn add(
         }
         None => address,
     };
-    Ok(Created(plane.lifecycle.upstream.add(address)?.status()))
+    let added = plane.lifecycle.upstream.add(address)?.status();
+    let subject = Subject { upstream_id: Some(added.id), ..Subject::default() };
+    Ok(Created { body: added, subject })
 }
 
 pub(super) async fn remove(

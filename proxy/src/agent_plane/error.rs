@@ -1,6 +1,7 @@
 //! The proxy's own errors on the agent plane, in the shape that the agent's client reads.
 
 use std::borrow::Cow;
+use std::num::NonZeroUsize;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode, header};
@@ -69,6 +70,29 @@ impl AgentError {
     /// Returns the error of a request body that is too large.
     pub(crate) fn too_large(message: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "BadRequestError", message)
+    }
+
+    /// Returns the error of a connection whose source address has as many connections as it may.
+    pub(crate) fn too_many_connections(limit: NonZeroUsize) -> Self {
+        let message = format!(
+            "your address has {limit} connections to this server, as many as one address may have: end some, or use each \
+             for several requests"
+        );
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "RateLimitError", message)
+            .with_code("address_connections")
+            .retry_after(1)
+    }
+
+    /// Returns the code of the error, for counting. Errors without a code of their own are counted by their status.
+    pub(crate) fn code(&self) -> &'static str {
+        self.code.unwrap_or(match self.status {
+            StatusCode::BAD_REQUEST => "bad_request",
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => "unknown_path",
+            StatusCode::REQUEST_TIMEOUT => "request_timeout",
+            StatusCode::PAYLOAD_TOO_LARGE => "too_large",
+            _ if self.kind == "UpstreamError" => "upstream_error",
+            _ => "other",
+        })
     }
 
     /// Removes secrets that the agent may have put in the wrong place, above all its key in a path.
@@ -163,8 +187,12 @@ impl From<CallRefusal> for AgentError {
                 Self::new(StatusCode::GONE, "TrialSealedError", refusal.to_string()).with_code("trial_sealed")
             }
             CallRefusal::TooManyCalls(_) | CallRefusal::TooManyTokens(_) => rate_limit("trial_limit_reached"),
-            // The only transient limit: calls in flight end.
+            // These two limits are transient: calls in flight end, and time passes.
             CallRefusal::TooManyInFlight(_) => rate_limit("trial_calls_in_flight").retry_after(1),
+            CallRefusal::TooManyPerMinute { wait, .. } => {
+                // The wait is a minute at most.
+                rate_limit("trial_call_rate").retry_after(u32::try_from(wait.as_secs()).unwrap_or(60))
+            }
             CallRefusal::BodyTooLarge(_) => {
                 Self::too_large(refusal.to_string()).with_code("trial_limit_reached")
             }

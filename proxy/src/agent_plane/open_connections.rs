@@ -2,7 +2,9 @@
 //!
 //! A connection that streams is polled for each token, so a signal costs it one load of an atomic and no lock.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -16,11 +18,27 @@ pub(crate) struct OpenConnections(Mutex<Connections>);
 #[derive(Debug, Default)]
 struct Connections {
     open: BTreeMap<u64, Arc<Control>>,
-    /// The connections without a request so far, oldest first. If the limit of connections is reached, the oldest of these
+    /// The connections without a request of a trial so far, oldest first. If the limit of connections is reached, the oldest of these
     /// is closed. So an agent that opens connections without using them cannot exclude others.
     silent: BTreeSet<u64>,
+    by_source: BTreeMap<Source, usize>,
     next: u64,
     is_draining: bool,
+}
+
+/// The source address of a connection, as far as it identifies a client. A client with IPv6 has a whole network of 64 bits,
+/// so the first half of its address counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Source(IpAddr);
+
+impl From<IpAddr> for Source {
+    fn from(address: IpAddr) -> Self {
+        // An IPv4 client of an IPv6 socket has a mapped address.
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self(address.into()),
+            IpAddr::V6(address) => Self(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into()),
+        }
+    }
 }
 
 /// A connection. It is silent until [`Self::speaks`], and leaves the list when it is dropped.
@@ -28,6 +46,7 @@ struct Connections {
 pub(crate) struct OpenConnection {
     all: Arc<OpenConnections>,
     number: u64,
+    source: Source,
     has_spoken: AtomicBool,
     control: Arc<Control>,
 }
@@ -51,17 +70,23 @@ pub(crate) enum Signal {
 
 impl OpenConnections {
     /// Adds a connection.
-    pub(crate) fn add(self: &Arc<Self>) -> OpenConnection {
+    pub(crate) fn add(self: &Arc<Self>, source: Source) -> OpenConnection {
         let mut connections = self.lock();
         let (number, control) = (connections.next, Arc::<Control>::default());
         connections.next += 1;
         connections.silent.insert(number);
         connections.open.insert(number, Arc::clone(&control));
+        *connections.by_source.entry(source).or_default() += 1;
         if connections.is_draining {
             control.send(Signal::Drain);
         }
         drop(connections);
-        OpenConnection { all: Arc::clone(self), number, has_spoken: AtomicBool::new(false), control }
+        OpenConnection { all: Arc::clone(self), number, source, has_spoken: AtomicBool::new(false), control }
+    }
+
+    /// Returns the number of connections from this source.
+    pub(crate) fn of_source(&self, source: Source) -> usize {
+        self.lock().by_source.get(&source).copied().unwrap_or_default()
     }
 
     /// Closes the oldest silent connection. Returns false if there is none.
@@ -93,7 +118,7 @@ impl Control {
 }
 
 impl OpenConnection {
-    /// Records that a request has arrived.
+    /// Records that a request with the key of a trial has arrived. A request without one proves nothing about a client.
     pub(crate) fn speaks(&self) {
         // Every request comes here, but only the first one takes the lock that all connections share.
         if !self.has_spoken.swap(true, Ordering::Relaxed) {
@@ -122,6 +147,12 @@ impl Drop for OpenConnection {
         connections.open.remove(&self.number);
         // A connection that never sent a request is still listed here.
         connections.silent.remove(&self.number);
+        if let Entry::Occupied(mut of_source) = connections.by_source.entry(self.source) {
+            *of_source.get_mut() -= 1;
+            if *of_source.get() == 0 {
+                of_source.remove();
+            }
+        }
     }
 }
 
@@ -129,10 +160,30 @@ impl Drop for OpenConnection {
 mod tests {
     use super::*;
 
+    fn source(address: &str) -> Source {
+        address.parse::<IpAddr>().unwrap().into()
+    }
+
+    fn local() -> Source {
+        source("127.0.0.1")
+    }
+
+    #[test]
+    fn connections_are_counted_by_their_source() {
+        let all = Arc::new(OpenConnections::default());
+        let sources =
+            ["10.0.0.1", "::ffff:10.0.0.1", "10.0.0.2", "2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"];
+        let open = sources.map(|address| all.add(source(address)));
+        assert_eq!(sources.map(|address| all.of_source(source(address))), [2, 2, 1, 2, 2, 1]);
+        drop(open);
+        assert_eq!(sources.map(|address| all.of_source(source(address))), [0; 6]);
+        assert!(all.lock().by_source.is_empty());
+    }
+
     #[test]
     fn the_oldest_without_a_request_is_closed() {
         let all = Arc::new(OpenConnections::default());
-        let [gone, speaking, silent] = [all.add(), all.add(), all.add()];
+        let [gone, speaking, silent] = [all.add(local()), all.add(local()), all.add(local())];
         drop(gone);
         speaking.speaks();
         assert!(all.close_oldest_silent());
@@ -143,12 +194,12 @@ mod tests {
     #[test]
     fn all_connections_drain_and_those_that_come_later() {
         let all = Arc::new(OpenConnections::default());
-        let [first, closed] = [all.add(), all.add()];
+        let [first, closed] = [all.add(local()), all.add(local())];
         first.speaks();
         assert!(all.close_oldest_silent());
         all.drain();
         assert_eq!(
-            [first.signal(), all.add().signal(), closed.signal()],
+            [first.signal(), all.add(local()).signal(), closed.signal()],
             [Signal::Drain, Signal::Drain, Signal::Close]
         );
     }
@@ -156,7 +207,7 @@ mod tests {
     #[tokio::test]
     async fn a_signal_wakes_the_task_of_the_connection() {
         let all = Arc::new(OpenConnections::default());
-        let connection = all.add();
+        let connection = all.add(local());
         let signal = std::future::poll_fn(|cx| {
             connection.wakes(cx.waker());
             match connection.signal() {

@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -18,13 +18,28 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent_plane::AgentPlane;
-use crate::agent_plane::open_connections::{OpenConnection, OpenConnections, Signal};
+use crate::agent_plane::open_connections::{OpenConnection, OpenConnections, Signal, Source};
+use crate::agent_plane::refused_connection::RefusedConnections;
+use crate::common::log_limit::LogLimit;
+use crate::common::refusal_counts::{ConnectionCause, RefusalCounts};
 use crate::common::tls::{AcceptedStream, ServedTls};
 
 /// The longest time for the head of a request. A slower client has vanished or is hostile.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// The pause after a failed accept, for example if file descriptors run out. Connections that end free some.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// The lines about a limit of connections that are logged at once, and the time for each further one.
+const LINES_AT_ONCE: u32 = 5;
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The limits of the connections of agents.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConnectionLimits {
+    /// The largest number of connections.
+    pub(crate) all: NonZeroUsize,
+    /// The largest number of connections from one source address. `None` for no limit.
+    pub(crate) of_address: Option<NonZeroUsize>,
+}
 
 /// Binds every address. The error contains the address that failed.
 pub(crate) async fn bind(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, (SocketAddr, io::Error)> {
@@ -41,15 +56,19 @@ pub(crate) struct AgentListeners {
     pub(crate) listeners: Vec<TcpListener>,
     /// `None` for HTTP without TLS.
     pub(crate) tls: Option<Arc<ServedTls>>,
-    pub(crate) max_connections: NonZeroUsize,
+    pub(crate) limits: ConnectionLimits,
 }
 
 /// Serves until `stop`, and then waits for the calls in flight. Dropping the future cuts them off.
 pub(crate) async fn serve(agents: AgentListeners, plane: Arc<AgentPlane>, stop: CancellationToken) {
-    let AgentListeners { listeners, tls, max_connections } = agents;
+    let AgentListeners { listeners, tls, limits } = agents;
     let room = ConnectionPermits {
-        connections: Arc::new(Semaphore::new(max_connections.get().min(Semaphore::MAX_PERMITS))),
+        connections: Arc::new(Semaphore::new(limits.all.get().min(Semaphore::MAX_PERMITS))),
+        of_address: limits.of_address,
         open: Arc::default(),
+        refused: RefusedConnections::new(),
+        counts: plane.refusals.clone(),
+        lines: Arc::new(LogLimit::new(LINES_AT_ONCE, LINE_INTERVAL)),
     };
     let mut accepting = JoinSet::new();
     for listener in listeners {
@@ -68,12 +87,12 @@ struct AgentListener {
 }
 
 impl AgentListener {
-    async fn accept(&self) -> io::Result<AcceptedStream> {
-        let (stream, _) = self.listener.accept().await?;
+    async fn accept(&self) -> io::Result<(AcceptedStream, SocketAddr)> {
+        let (stream, peer) = self.listener.accept().await?;
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "an agent's connection has no TCP_NODELAY");
         }
-        Ok(AcceptedStream::new(stream, self.tls.clone()))
+        Ok((AcceptedStream::new(stream, self.tls.clone()), peer))
     }
 }
 
@@ -89,18 +108,27 @@ async fn accept(
     loop {
         tokio::select! {
             accepted = listener.accept(), if waiting.is_none() => match accepted {
-                Ok(stream) => {
-                    room.make();
-                    waiting = Some(stream);
+                Ok((stream, peer)) => {
+                    let source = Source::from(peer.ip());
+                    if let Some(limit) = room.limit_reached_by(source) {
+                        room.log_refused(peer, limit);
+                        tasks.spawn(room.refused.clone().answer(stream, limit));
+                    } else {
+                        room.make();
+                        waiting = Some((stream, source));
+                    }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot take a connection of an agent");
+                    if let Some(line) = room.lines.admit(Instant::now()) {
+                        let suppressed = line.suppressed;
+                        tracing::warn!(%error, suppressed, "cannot take a connection of an agent");
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
             Ok(permit) = Arc::clone(&room.connections).acquire_owned(), if waiting.is_some() => {
-                let Some(stream) = waiting.take() else { continue };
-                let served = connection(stream, room.open.add(), Arc::clone(&plane));
+                let Some((stream, source)) = waiting.take() else { continue };
+                let served = connection(stream, room.open.add(source), Arc::clone(&plane));
                 tasks.spawn(async move {
                     served.await;
                     drop(permit);
@@ -121,22 +149,45 @@ async fn accept(
 struct ConnectionPermits {
     /// One permit per connection.
     connections: Arc<Semaphore>,
+    of_address: Option<NonZeroUsize>,
     open: Arc<OpenConnections>,
+    refused: RefusedConnections,
+    counts: RefusalCounts,
+    lines: Arc<LogLimit>,
 }
 
 impl ConnectionPermits {
-    /// Frees a permit if none is available: closes the oldest connection without a request. If every connection has had
-    /// a request, the next connection waits until another ends.
+    /// Returns the limit of connections per source address if this source has reached it.
+    fn limit_reached_by(&self, source: Source) -> Option<NonZeroUsize> {
+        self.of_address.filter(|limit| self.open.of_source(source) >= limit.get())
+    }
+
+    fn log_refused(&self, peer: SocketAddr, limit: NonZeroUsize) {
+        self.counts.connection(ConnectionCause::Address);
+        if let Some(line) = self.lines.admit(Instant::now()) {
+            let suppressed = line.suppressed;
+            tracing::warn!(%peer, %limit, suppressed, "refused a connection of an agent: its address has as many as it may (--max-connections-per-address)");
+        }
+    }
+
+    /// Frees a permit if none is available: closes the oldest connection without a request of a trial. If every
+    /// connection has had one, the next connection waits until another ends.
     fn make(&self) {
         if self.connections.available_permits() > 0 {
             return;
         }
-        let what = if self.open.close_oldest_silent() {
-            "the oldest without a request is closed"
-        } else {
-            "others wait"
-        };
-        tracing::warn!("agents hold as many connections as they may (--max-connections): {what}");
+        let has_closed = self.open.close_oldest_silent();
+        if has_closed {
+            self.counts.connection(ConnectionCause::Silent);
+        }
+        if let Some(line) = self.lines.admit(Instant::now()) {
+            let effect = if has_closed { "the oldest without a key is closed" } else { "others wait" };
+            let suppressed = line.suppressed;
+            tracing::warn!(
+                suppressed,
+                "agents hold as many connections as they may (--max-connections): {effect}"
+            );
+        }
     }
 }
 
@@ -145,10 +196,8 @@ async fn connection(stream: AcceptedStream, connection: OpenConnection, plane: A
     // Boxed, so that the memory of the future is freed when the answer begins: a stream lasts much longer.
     let connection = Arc::new(connection);
     let of_service = Arc::clone(&connection);
-    let service = service_fn(move |request| {
-        of_service.speaks();
-        Box::pin(Arc::clone(&plane).answer(request))
-    });
+    let service =
+        service_fn(move |request| Box::pin(Arc::clone(&plane).answer(request, Arc::clone(&of_service))));
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)

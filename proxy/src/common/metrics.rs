@@ -11,6 +11,8 @@ use prometheus_client::registry::Registry;
 use rolltap_rollout::call::Flaw;
 use rolltap_rollout::continuation::Continuation;
 
+use super::refusal_counts::RefusalCounts;
+
 /// All metrics, and the registry that encodes them.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -25,6 +27,7 @@ pub(crate) struct Metrics {
     trial_memory: Gauge,
     trials_asleep: Counter,
     flaws: FlawCounts,
+    refusals: RefusalCounts,
 }
 
 /// Counts complete calls whose record lacks something, by flaw. Clones share the counters.
@@ -148,6 +151,8 @@ impl Metrics {
             "Complete calls whose record lacks something, so that nothing or not all of them can be trained",
             flaws.0.clone(),
         );
+        let refusals = RefusalCounts::default();
+        refusals.register(&mut registry);
         Self {
             registry,
             prompts,
@@ -160,6 +165,7 @@ impl Metrics {
             trial_memory,
             trials_asleep,
             flaws,
+            refusals,
         }
     }
 
@@ -171,6 +177,11 @@ impl Metrics {
     /// Returns the counter of failed TLS handshakes with clients of a plane.
     pub(crate) fn tls_failures(&self, plane: &'static str) -> Counter {
         self.tls_failures.get_or_create_owned(&PlaneLabel { plane })
+    }
+
+    /// Returns the counters of refused clients, for the modules that refuse them.
+    pub(crate) fn refusals(&self) -> RefusalCounts {
+        self.refusals.clone()
     }
 
     /// Sets the memory of open trials, in bytes.

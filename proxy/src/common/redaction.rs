@@ -22,7 +22,8 @@ const SECRET_HEADERS: [&str; 7] = [
 /// Minimum length of a known secret, in bytes. Shorter secrets are words that occur in ordinary text.
 const SHORTEST_SECRET: usize = 8;
 
-/// Recognizes secrets in text: keys of trials, values of headers, matches of configured patterns, and known secrets.
+/// Recognizes secrets in text: keys of trials, tokens of `rolltap admin-token`, values of headers, matches of configured
+/// patterns, and known secrets.
 #[derive(Debug)]
 pub struct Redaction {
     keys: Option<Regex>,
@@ -72,7 +73,7 @@ impl Redaction {
         let ours =
             |pattern: &str| Regex::new(pattern).map_err(|error| invalid("the pattern", pattern, &error));
         Ok(Self {
-            keys: Some(ours(r"sk-[0-9A-Fa-f]{64}")?),
+            keys: Some(ours(r"(?:sk|rolltap-admin)-[0-9A-Fa-f]{64}")?),
             // A header occurs as a line (also after an escaped line end), as a member of a JSON object, or in JSON that
             // is quoted within JSON.
             headers: Some(ours(&format!(

@@ -1,6 +1,8 @@
 //! Which calls a trial admits.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use rolltap_rollout::call::Dialect;
@@ -35,13 +37,19 @@ pub(crate) enum CallRefusal {
     TooManyTokens(u64),
     #[error("this trial has {0} calls under way, as many as its limits allow at once; wait for one to end")]
     TooManyInFlight(u64),
+    #[error("this trial has made the {max} calls per minute that its limits allow; the next one may come in {} s", wait.as_secs())]
+    TooManyPerMinute {
+        max: NonZeroU32,
+        /// The time until the next call, in whole seconds.
+        wait: Duration,
+    },
     #[error("the request body is larger than the {0} bytes that this trial's limits allow")]
     BodyTooLarge(u64),
 }
 
 impl TrialState {
-    /// Checks the seal and the limits of a trial for one more call.
-    pub(super) fn may_call(&self, limits: &Limits) -> Result<(), CallRefusal> {
+    /// Checks the seal and the limits of a trial for one more call, and counts the call for its rate.
+    pub(super) fn may_call(&mut self, limits: &Limits) -> Result<(), CallRefusal> {
         let reached = |limit: Option<u64>, used: u64| limit.filter(|&limit| used >= limit);
         if self.sealed_at.is_some() {
             return Err(CallRefusal::Sealed);
@@ -52,9 +60,21 @@ impl TrialState {
         if let Some(max) = reached(limits.max_completion_tokens, self.completion_tokens) {
             return Err(CallRefusal::TooManyTokens(max));
         }
-        match reached(limits.max_calls_in_flight, (self.in_flight.len() + self.counts) as u64) {
-            Some(max) => Err(CallRefusal::TooManyInFlight(max)),
-            None => Ok(()),
+        if let Some(max) = reached(limits.max_calls_in_flight, (self.in_flight.len() + self.counts) as u64) {
+            return Err(CallRefusal::TooManyInFlight(max));
         }
+        // The rate is last, so that it counts no call that another limit refuses.
+        limits.max_calls_per_minute.map_or(Ok(()), |max| self.may_call_now(max))
+    }
+
+    fn may_call_now(&mut self, max: NonZeroU32) -> Result<(), CallRefusal> {
+        let now = Instant::now();
+        let wait = self.rate.wait(max, now);
+        if wait.is_zero() {
+            self.rate.count(max, now);
+            return Ok(());
+        }
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        Err(CallRefusal::TooManyPerMinute { max, wait: Duration::from_secs(seconds) })
     }
 }

@@ -95,6 +95,26 @@ async fn calls_at_once_are_limited_and_the_refusal_passes() {
 }
 
 #[tokio::test]
+async fn calls_per_minute_are_limited_and_the_refusal_names_the_wait() {
+    let stage = Stage::random().await;
+    let trial = stage.open(json!({"limits": {"max_calls_per_minute": 2}})).await;
+    let body = request(json!({}));
+    let statuses = [stage.chat(&trial, &body).await.status(), stage.chat(&trial, &body).await.status()];
+    assert_eq!(statuses, [StatusCode::OK; 2]);
+    let refused = stage.chat(&trial, &body).await;
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    let wait: u32 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    let error: serde_json::Value = refused.json().await.unwrap();
+    assert_eq!(error["error"]["code"], "trial_call_rate");
+    let message = error["error"]["message"].as_str().unwrap();
+    assert!((1..=31).contains(&wait) && message.contains("the 2 calls per minute"), "{wait}: {message}");
+    assert_eq!(stage.status(&trial).await.calls.total, 2, "a refused call is none");
+    let (status, error) =
+        stage.try_open(json!({"task_id": "t", "limits": {"max_calls_per_minute": 0}})).await;
+    assert_eq!(status, 422, "{error}");
+}
+
+#[tokio::test]
 async fn larger_bodies_than_the_trials_limit_are_413() {
     let stage = Stage::random().await;
     let trial = stage.open(json!({"limits": {"max_body_bytes": 300}})).await;

@@ -29,8 +29,9 @@ async fn connections_over_the_bound_wait_until_others_end() {
     let stage =
         staged(upstream, &url, |settings| settings.max_connections = NonZeroUsize::new(2).unwrap()).await;
     let agents = stage.proxy.agent_addrs()[0];
+    let get = format!("GET /t/{}/v1/models HTTP/1.1\r\nhost: x\r\n\r\n", stage.open(json!({})).await.key);
     let ask = async |connection: &mut TcpStream| {
-        connection.write_all(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        connection.write_all(get.as_bytes()).await.unwrap();
         connection.read_u8().await.unwrap()
     };
     let mut held = [TcpStream::connect(agents).await.unwrap(), TcpStream::connect(agents).await.unwrap()];
@@ -134,4 +135,72 @@ async fn silent_connections_block_no_other_trial() {
     }
     let answer = tokio::time::timeout(limit(10), stage.chat(&trial, &request(json!({})))).await;
     assert_eq!(answer.unwrap().status().as_u16(), 200);
+    assert!(metric(&stage, "rolltap_connections_refused_total{cause=\"silent\"}").await > 0);
+}
+
+#[tokio::test]
+async fn connections_whose_requests_have_no_key_block_no_other_trial() {
+    let upstream = simulator(None).await;
+    let url = format!("http://{}", upstream.addr());
+    let few = NonZeroUsize::new(4).unwrap();
+    let stage = staged(upstream, &url, |settings| settings.max_connections = few).await;
+    let trial = stage.open(json!({})).await;
+    let mut strangers = Vec::new();
+    for _ in 0..4 {
+        let mut stranger = TcpStream::connect(stage.proxy.agent_addrs()[0]).await.unwrap();
+        stranger.write_all(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        assert_eq!(stranger.read_u8().await.unwrap(), b'H');
+        strangers.push(stranger);
+    }
+    let answer = tokio::time::timeout(limit(10), stage.chat(&trial, &request(json!({})))).await;
+    assert_eq!(answer.unwrap().status().as_u16(), 200);
+    assert_eq!(metric(&stage, "rolltap_calls_refused_total{code=\"invalid_api_key\"}").await, 4);
+}
+
+/// Returns the value of a metric, or 0 if it is absent.
+async fn metric(stage: &Stage, name: &str) -> u64 {
+    let text = stage.http.get(stage.admin("/metrics")).send().await.unwrap().text().await.unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.map_or(0, |value| value.trim().parse().unwrap())
+}
+
+#[tokio::test]
+async fn an_address_has_its_share_of_connections_and_a_refusal_says_why() {
+    let upstream = simulator(None).await;
+    let url = format!("http://{}", upstream.addr());
+    let set = |settings: &mut Settings| settings.max_connections_per_address = NonZeroUsize::new(2);
+    let stage = staged(upstream, &url, set).await;
+    let agents = stage.proxy.agent_addrs()[0];
+    let get = format!("GET /t/{}/v1/models HTTP/1.1\r\nhost: x\r\n\r\n", stage.open(json!({})).await.key);
+    let mut held = [TcpStream::connect(agents).await.unwrap(), TcpStream::connect(agents).await.unwrap()];
+    for connection in &mut held {
+        connection.write_all(get.as_bytes()).await.unwrap();
+        assert_eq!(connection.read_u8().await.unwrap(), b'H');
+    }
+    let mut third = TcpStream::connect(agents).await.unwrap();
+    let body = "x".repeat(1 << 20);
+    let post =
+        format!("POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    third.write_all(post.as_bytes()).await.unwrap();
+    let mut refusal = String::new();
+    // The connection ends after the answer.
+    third.read_to_string(&mut refusal).await.unwrap();
+    assert!(refusal.starts_with("HTTP/1.1 429 ") && refusal.contains("retry-after: 1\r\n"), "{refusal}");
+    assert!(refusal.contains(r#""type":"rate_limit_error""#), "an error of Anthropic: {refusal}");
+    assert!(refusal.contains("your address has 2 connections"), "{refusal}");
+    // Another source has a share of its own.
+    let other = tokio::net::TcpSocket::new_v4().unwrap();
+    other.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let mut other = other.connect(agents).await.unwrap();
+    other.write_all(get.as_bytes()).await.unwrap();
+    assert_eq!(other.read_u8().await.unwrap(), b'H');
+    assert_eq!(metric(&stage, "rolltap_connections_refused_total{cause=\"address\"}").await, 1);
+    drop(held);
+    eventually("a place is free again", async || {
+        let mut again = TcpStream::connect(agents).await.unwrap();
+        again.write_all(get.as_bytes()).await.unwrap();
+        let mut status = [0; 12];
+        again.read_exact(&mut status).await.is_ok() && status.ends_with(b"200")
+    })
+    .await;
 }

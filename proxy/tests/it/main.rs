@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test that fails panics")]
 
 mod admin_guard;
+mod admin_tokens;
 mod asked;
+mod audit;
 mod bad_request;
 mod bad_upstream;
 mod browsers;
