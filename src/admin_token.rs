@@ -36,9 +36,9 @@ pub(crate) struct Arguments {
 
 const AFTER_HELP: &str = "\
 Examples:
-  rolltap admin-token --name runner --role open --role reward --role read --file admin-tokens.toml > runner.token
-  rolltap admin-token --name trainer --role read --role operate --expires 90d --file admin-tokens.toml
-  rolltap proxy --upstream http://127.0.0.1:8000 --admin-tokens admin-tokens.toml
+  rolltap admin-token --name ci --role open --role reward --file tokens.toml > ci.token
+  rolltap admin-token --name trainer --role read --role operate --expires 90d
+  rolltap proxy --upstream http://127.0.0.1:8000 --admin-tokens tokens.toml
 
 To revoke a token, remove its entry from the file.";
 

@@ -1,6 +1,7 @@
 //! `rolltap admin-token`, and a proxy that takes its tokens.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
@@ -70,9 +71,16 @@ fn wrong_names_roles_and_files_are_refused() {
 #[test]
 fn a_proxy_does_not_start_with_a_broken_file() {
     let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("tokens.toml"), "[[token]]\nname = \"a\"\nroles = [\"root\"]\n").unwrap();
+    let tokens = dir.path().join("tokens.toml");
+    fs::write(&tokens, "[[token]]\nname = \"a\"\nroles = [\"root\"]\n").unwrap();
+    fs::set_permissions(&tokens, Permissions::from_mode(0o666)).unwrap();
     let args = ["proxy", "--upstream", "http://h:8000", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
     let ended = run(dir.path(), &[&args[..], &["--admin-tokens", "tokens.toml"]].concat());
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("tokens.toml: line 1: missing field `sha256`"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("every user of this machine can add tokens to tokens.toml"),
+        "{}",
+        ended.stderr
+    );
 }
