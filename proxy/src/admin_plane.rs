@@ -16,7 +16,6 @@ mod openapi;
 mod operations;
 mod policy;
 mod prepare;
-pub(crate) mod public_url;
 pub(crate) mod role;
 mod rollouts;
 mod routes;
@@ -37,7 +36,7 @@ use self::error::AdminError;
 pub use self::openapi::openapi;
 pub(crate) use self::slow_reader::PatientListener;
 use crate::admin_plane::guard::AdminGuard;
-use crate::admin_plane::public_url::PublicUrl;
+use crate::agent_plane::public_url::PublicUrl;
 use crate::common::metrics::Metrics;
 use crate::lifecycle::open::Lifecycle;
 

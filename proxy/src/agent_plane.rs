@@ -11,6 +11,7 @@ mod count;
 pub(crate) mod error;
 pub(crate) mod identity;
 pub(crate) mod open_connections;
+pub(crate) mod public_url;
 mod refused_connection;
 mod request;
 mod request_body;
@@ -34,6 +35,7 @@ use crate::agent_plane::body_budget::BodyBudget;
 use crate::agent_plane::cors::AllowedOrigins;
 use crate::agent_plane::error::AgentError;
 use crate::agent_plane::open_connections::OpenConnection;
+use crate::agent_plane::public_url::PublicUrl;
 use crate::agent_plane::request::RequestHead;
 use crate::common::model_aliases::{ModelAliases, Names};
 use crate::common::refusal_counts::RefusalCounts;
@@ -58,6 +60,8 @@ pub(crate) type AnswerBody = UnsyncBoxBody<Bytes, BodyError>;
 #[derive(Debug)]
 pub(crate) struct AgentPlane {
     pub(crate) lifecycle: Lifecycle,
+    /// The URL by which agents call, whose path may come before the paths below.
+    pub(crate) public_url: PublicUrl,
     /// Whether an unknown key opens a trial.
     pub(crate) opens_for_any_key: bool,
     pub(crate) model_aliases: ModelAliases,
@@ -96,7 +100,7 @@ impl AgentPlane {
         connection: &OpenConnection,
     ) -> Result<Response<AnswerBody>, Infallible> {
         let (parts, mut body) = request.into_parts();
-        let (key, path) = identity::split_path(parts.uri.path());
+        let (key, path) = identity::split_path(self.public_url.without_prefix(parts.uri.path()));
         let request_id = parts.headers.get(&REQUEST_ID).cloned();
         let answered = self.route(key, path, &parts, &mut body, connection).await;
         let (mut answer, request_id) = match answered {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rolltap_rollout::training::TrainingPolicy;
 
-use crate::admin_plane::public_url::PublicUrl;
 use crate::agent_plane::cors::AllowedOrigins;
+use crate::agent_plane::public_url::PublicUrl;
 use crate::api::Limits;
 use crate::common::history::History;
 use crate::common::model_aliases::ModelAliases;
@@ -36,7 +36,7 @@ pub struct Settings {
     /// TLS of the admin plane. `None` means HTTP without TLS.
     pub admin_tls: Option<PlaneTls>,
     /// The URL of the agent plane that agents get. `None` means the first address of `listen`, with `https://` if the
-    /// agent plane has TLS.
+    /// agent plane has TLS. Its path is also accepted in front of the paths of requests.
     pub public_url: Option<PublicUrl>,
     /// The directory of the captures.
     pub data_dir: PathBuf,

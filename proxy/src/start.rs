@@ -14,12 +14,12 @@ use tokio_util::sync::CancellationToken;
 use crate::admin_plane::admission::Admission;
 use crate::admin_plane::audit::{AuditLog, AuditLogError};
 use crate::admin_plane::guard::{AdminGuard, Client};
-use crate::admin_plane::public_url::PublicUrl;
 use crate::admin_plane::token_rule::UnsafeToken;
 use crate::admin_plane::tokens::file::AdminTokensError;
 use crate::admin_plane::tokens::live::LiveTokens;
 use crate::admin_plane::{self, AdminPlane, PatientListener};
 use crate::agent_plane::AgentPlane;
+use crate::agent_plane::public_url::PublicUrl;
 use crate::agent_plane::server::{self, AgentListeners, ConnectionLimits};
 use crate::common::metrics::Metrics;
 use crate::common::tls::{PlaneTls, ServedTls, TlsError};
@@ -148,9 +148,10 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
         redaction: settings.redaction,
     };
     let refusals = metrics.refusals();
+    let public_url = settings.public_url.unwrap_or_else(|| PublicUrl::of(first, agent_tls.is_some()));
     let admin_plane = AdminPlane {
         lifecycle: lifecycle.clone(),
-        public_url: settings.public_url.unwrap_or_else(|| PublicUrl::of(first, agent_tls.is_some())),
+        public_url: public_url.clone(),
         guard,
         draining: draining.clone(),
         metrics,
@@ -166,6 +167,7 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
     let admin = serve_admin(admin_listener, admin_plane, stopped.clone());
     let agent_plane = Arc::new(AgentPlane {
         lifecycle,
+        public_url,
         opens_for_any_key: settings.implicit_trials != ImplicitTrials::Never,
         model_aliases: settings.model_aliases,
         prefix,

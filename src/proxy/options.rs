@@ -61,7 +61,8 @@ pub(crate) struct ProxyOptions {
     /// Give agents this URL of the agent plane, in the base_urls of an opened trial. [default: the first --listen, with
     /// https:// if --tls-cert is given]
     ///
-    /// It is necessary if agents reach the agent plane by a load balancer or a host name.
+    /// It is necessary if agents reach the agent plane by a load balancer or a host name. The URL may have a path, like
+    /// `https://gateway.example/rolltap`. Gateways may forward requests with this path or without it.
     #[arg(long, env = "ROLLTAP_PUBLIC_URL", value_name = "URL")]
     pub(super) public_url: Option<String>,
     /// Store captures in this directory.

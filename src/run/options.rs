@@ -145,7 +145,7 @@ pub(crate) struct Arguments {
     /// --public-url.
     #[arg(long, value_name = "ADDRESS", requires = "public_url", conflicts_with = "proxy", help_heading = MODEL)]
     pub(super) listen: Option<SocketAddr>,
-    /// Give all agents of the job this URL of --listen, like https://gateway.example:7070.
+    /// Give all agents of the job this URL of --listen, like https://gateway.example/rolltap.
     #[arg(long, value_name = "URL", requires = "listen", conflicts_with = "proxy", help_heading = MODEL)]
     pub(super) public_url: Option<String>,
     /// Start the job even if nothing of a call to an upstream can be trained.

@@ -28,6 +28,7 @@ mod other_trials;
 mod passing;
 mod policy;
 mod prepared;
+mod public_url;
 mod raw_upstream;
 mod reachable_paths;
 mod replicas;
