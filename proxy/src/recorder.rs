@@ -147,6 +147,11 @@ impl Recorder {
         self.plan.iter_mut().for_each(Plan::ids_were_refused);
     }
 
+    /// Returns the time at which the request's head arrived.
+    pub(crate) fn started_at(&self) -> Timestamp {
+        self.call.started_at
+    }
+
     /// Returns the secrets that no record contains.
     pub(crate) fn redaction(&self) -> Arc<Redaction> {
         Arc::clone(&self.redaction)

@@ -9,6 +9,7 @@ mod admission;
 pub(crate) mod call;
 mod call_rate;
 mod counting;
+pub(crate) mod disconnect;
 pub(crate) mod keep_alive;
 pub(crate) mod registry;
 pub(crate) mod replay;
@@ -173,7 +174,7 @@ impl Trial {
         _resident: &Resident<'_>,
         candidate: Candidate,
     ) -> Result<Arc<InFlightCall>, CallRefusal> {
-        let Candidate { slots, dialect, started_at, fingerprint, redaction } = candidate;
+        let Candidate { slots, dialect, started_at, fingerprint, redaction, gateway } = candidate;
         // One lock spans the check and the insertion, so parallel calls cannot exceed a limit.
         let mut state = self.lock();
         state.may_call(&self.opened.limits)?;
@@ -191,7 +192,8 @@ impl Trial {
         });
         let CallSlots { intent, record } = slots;
         let intent = intent.append(Event::Intent { trial_id, call_id, at: started_at });
-        let call = InFlightCall::new(Arc::clone(self), ordinal, fingerprint, recorder, intent, record);
+        let call =
+            InFlightCall::new(Arc::clone(self), ordinal, fingerprint, gateway, recorder, intent, record);
         let call = Arc::new(call);
         state.in_flight.insert(ordinal, Arc::clone(&call));
         Ok(call)

@@ -18,6 +18,7 @@ use crate::prefix::prompt_ids;
 use crate::recorder::Recorder;
 use crate::roles::RoleRequest;
 use crate::trial::call::{CallGuard, InFlightCall};
+use crate::trial::disconnect::Gateway;
 use crate::trial::keep_alive::IdleTimer;
 use crate::trial::retry::{Fingerprint, Mark};
 use crate::trial::tap::{TapBody, WholeBody};
@@ -119,6 +120,7 @@ impl AgentPlane {
             started_at: request.received_at,
             fingerprint,
             redaction: Arc::clone(&self.lifecycle.redaction),
+            gateway: Gateway::of(&request.parts.headers),
         };
         let resident = request.trial.resident(&self.lifecycle.store).await;
         Ok(request.trial.admit(&resident, candidate)?)

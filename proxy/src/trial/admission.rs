@@ -11,6 +11,7 @@ use crate::api::Limits;
 use crate::common::redaction::Redaction;
 use crate::store::CallSlots;
 use crate::trial::TrialState;
+use crate::trial::disconnect::Gateway;
 use crate::trial::retry::Fingerprint;
 
 /// A call that asks to be admitted.
@@ -24,6 +25,8 @@ pub(crate) struct Candidate {
     /// Identifies a marked retry of this call. `None` if its client does not mark retries.
     pub(crate) fingerprint: Option<Fingerprint>,
     pub(crate) redaction: Arc<Redaction>,
+    /// The gateway that forwarded the request, or `None` if there seems to be none.
+    pub(crate) gateway: Option<Gateway>,
 }
 
 /// The reason why a trial makes no further call.

@@ -16,6 +16,7 @@ use crate::dialect::ResponseAdapter;
 use crate::recorder::Recorder;
 use crate::store::{self, CallEntry, Durable, QueueSlot, StoreError};
 use crate::trial::Trial;
+use crate::trial::disconnect::{self, Gateway, Progress};
 use crate::trial::replay::{Replay, ReplayHead};
 use crate::trial::retry::Fingerprint;
 use crate::trial::stream::{Broken, ReadOutcome, Streaming};
@@ -30,6 +31,7 @@ pub(crate) struct InFlightCall {
     ordinal: u64,
     /// Identifies a marked retry of the call. `None` if the client does not mark retries.
     fingerprint: Option<Fingerprint>,
+    gateway: Option<Gateway>,
     state: Mutex<CallState>,
 }
 
@@ -79,13 +81,14 @@ impl InFlightCall {
         trial: Arc<Trial>,
         ordinal: u64,
         fingerprint: Option<Fingerprint>,
+        gateway: Option<Gateway>,
         recorder: Recorder,
         intent: Durable,
         place: QueueSlot,
     ) -> Self {
         let live = Live { recorder, intent: Some(intent), place, stream: None, waiting: None };
         let state = Mutex::new(CallState { live: Some(live), undelivered: None, records: Vec::new() });
-        Self { trial, ordinal, fingerprint, state }
+        Self { trial, ordinal, fingerprint, gateway, state }
     }
 
     pub(crate) fn trial(&self) -> &Trial {
@@ -233,7 +236,7 @@ impl InFlightCall {
                 state.undelivered = None;
                 (CallStatus::Complete, None)
             } else {
-                (CallStatus::Cancelled, Some("the agent left before the answer was whole".to_owned()))
+                (CallStatus::Cancelled, Some(disconnect::error(live.progress(), self.gateway)))
             };
             // No connection waits for the record any more, but it is written nevertheless.
             drop(self.end_locked(&mut state, status, error));
@@ -264,6 +267,13 @@ impl Live {
             }
         }
         step
+    }
+
+    fn progress(&self) -> Progress {
+        match self.stream {
+            Some(_) => Progress::Begun,
+            None => Progress::silent_since(self.recorder.started_at()),
+        }
     }
 }
 

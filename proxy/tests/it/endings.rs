@@ -124,16 +124,24 @@ async fn an_agent_that_leaves_cancels_upstream_and_its_partial_answer_is_recorde
 async fn an_agent_that_leaves_before_the_answer_cancels_upstream() {
     let stage = Stage::saying("content = \"late\"\ndelay_ms = 600000").await;
     let trial = stage.open(json!({})).await;
-    for stream in [false, true] {
+    const LEFT: &str = "the agent left before the answer was whole";
+    for (stream, header, error) in [
+        (false, "x-other", "s without a byte of it"),
+        (false, "via", "the gateway in front of rolltap (via)"),
+        (true, "x-other", LEFT),
+    ] {
         let calls = stage.calls(&trial).await.len();
         let body = request(json!({"stream": stream}));
         let url = format!("{}/chat/completions", trial.base_urls.openai);
-        let call = tokio::spawn(stage.http.post(url).json(&body).send());
+        let call = tokio::spawn(stage.http.post(url).header(header, "1.1 gateway").json(&body).send());
         eventually("upstream works", async || stage.upstream.stats().running == 1).await;
         call.abort();
         drop(call); // drops the answer too, if it has begun
         eventually("upstream is idle", async || stage.upstream.stats().running == 0).await;
         eventually("the call is kept", async || stage.calls(&trial).await.len() == calls + 1).await;
+        let recorded = stage.calls(&trial).await.remove(calls).error.unwrap();
+        assert!(recorded.starts_with(LEFT) && recorded.contains(error), "{recorded}");
+        assert_eq!(recorded.contains("gateway"), header == "via", "{recorded}");
     }
     assert!(stage.calls(&trial).await.iter().all(|call| call.status == CallStatus::Cancelled));
 }
