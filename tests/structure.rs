@@ -2,5 +2,6 @@
 
 #[cfg(test)]
 mod structure {
+    mod deploy;
     mod layers;
 }

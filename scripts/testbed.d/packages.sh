@@ -18,6 +18,17 @@ declare -A package_of=(
   [docker]=docker.io
   # dockerd calls iptables, but docker.io only recommends its package.
   [iptables]=iptables
+  [nginx]=nginx-light
+  [haproxy]=haproxy
+  [caddy]=caddy
+)
+
+# These packages contain services that Debian starts at the installation and at each boot. The tests start servers of
+# their own, so the services stay off. Each package has the service's name behind it.
+declare -A idle_service_of=(
+  [nginx-light]=nginx
+  [haproxy]=haproxy
+  [caddy]=caddy
 )
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -70,9 +81,33 @@ apt_get() {
   as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "$@"
 }
 
+# Runs a command during which dpkg starts no services. An existing policy is the administrator's, and stays.
+without_services() {
+  local policy=/usr/sbin/policy-rc.d
+  if [[ -e $policy ]]; then
+    "$@"
+    return
+  fi
+  (
+    trap 'as_root rm -f -- "$policy"' EXIT
+    printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null && as_root chmod 755 "$policy" && "$@"
+  )
+}
+
+# Installs packages whose services must not run.
+install_without_services() {
+  local package
+  (($# > 0)) || return 0
+  without_services apt_get install -y --no-install-recommends "$@" || return
+  for package in "$@"; do
+    # Without systemd, nothing starts a service at the next boot of a container.
+    ! have systemctl || as_root systemctl disable "${idle_service_of[$package]}" || return
+  done
+}
+
 # This step has no stamp, because dpkg itself records the installed packages.
 install_packages() {
-  local packages=() log="$cache/apt.log"
+  local packages=() package with_services=() without=() log="$cache/apt.log"
   mapfile -t packages < <(missing_packages)
   if ((${#packages[@]} == 0)); then
     say 'packages: all installed'
@@ -80,9 +115,13 @@ install_packages() {
   fi
   have apt-get || die "this is not a Debian system; install the equivalents of these Debian packages: ${packages[*]}"
   say "packages: installing ${packages[*]} with apt"
+  for package in "${packages[@]}"; do
+    if [[ -v idle_service_of[$package] ]]; then without+=("$package"); else with_services+=("$package"); fi
+  done
   # An interrupted run leaves unpacked packages, with which apt refuses to continue.
   if ! { as_root dpkg --configure -a && apt_get update &&
-    apt_get install -y --no-install-recommends "${packages[@]}"; } >"$log" 2>&1 9>&-; then
+    apt_get install -y --no-install-recommends "${with_services[@]}" &&
+    install_without_services "${without[@]}"; } >"$log" 2>&1 9>&-; then
     show_tail "$log"
     die 'packages: apt failed'
   fi

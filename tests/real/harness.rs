@@ -53,10 +53,22 @@ impl Stage {
         Self::with(vllm, RenderSettings { tokenizer: Some(model.into()), ..RenderSettings::default() }).await
     }
 
+    /// Starts a proxy in front of this upstream, whose agents call it at this URL.
+    pub(crate) async fn published(vllm: String, public_url: &str) -> Self {
+        let data = TempDir::new().unwrap();
+        let mut settings = Settings::on_loopback(vec![vllm.parse().unwrap()], data.path().to_owned());
+        settings.public_url = Some(public_url.parse().unwrap());
+        Self::on(data, settings, vllm).await
+    }
+
     async fn with(vllm: String, render: RenderSettings) -> Self {
         let data = TempDir::new().unwrap();
         let mut settings = Settings::on_loopback(vec![vllm.parse().unwrap()], data.path().to_owned());
         settings.render = render;
+        Self::on(data, settings, vllm).await
+    }
+
+    async fn on(data: TempDir, settings: Settings, vllm: String) -> Self {
         let proxy = rolltap_proxy::start(settings).await.unwrap();
         // vLLM closes an idle connection after five seconds, perhaps just when a request is sent on it.
         let http = rolltap_testing::client_builder().pool_max_idle_per_host(0).build().unwrap();
@@ -88,7 +100,7 @@ impl Stage {
         self.open_as(json!({"task_id": "real", "history": history})).await
     }
 
-    async fn open_as(&self, trial: Value) -> TrialOpened {
+    pub(crate) async fn open_as(&self, trial: Value) -> TrialOpened {
         self.http.post(self.admin("/v1/trials")).json(&trial).send().await.unwrap().json().await.unwrap()
     }
 

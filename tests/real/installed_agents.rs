@@ -11,12 +11,12 @@ use tempfile::TempDir;
 use crate::harness::testbed;
 use crate::program::{Job, check, text};
 
-const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tasks/hello-prebuilt");
+pub(crate) const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tasks/hello-prebuilt");
 const WITHOUT_NETWORK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tasks/hello-no-network");
 const WRITE: &str = "echo 'Hello, world!' > hello.txt && cat hello.txt";
 
 /// The model's script for one agent: a call of its own shell tool, and then the completion.
-struct Part {
+pub(crate) struct Part {
     agent: &'static str,
     tool: &'static str,
     argument: &'static str,
@@ -26,7 +26,7 @@ struct Part {
 }
 
 const SAID: &str = r#"content = "The file is there.""#;
-const CLAUDE_CODE: Part = Part {
+pub(crate) const CLAUDE_CODE: Part = Part {
     agent: "claude-code",
     tool: "Bash",
     argument: "command",
@@ -70,7 +70,7 @@ impl Part {
     }
 
     /// Runs a job of one trial of this agent at this task.
-    async fn play(&self, name: &str, task: &str, more: &[&str]) -> (Job, String) {
+    pub(crate) async fn play(&self, name: &str, task: &str, more: &[&str]) -> (Job, String) {
         let settings =
             sim::Settings { script: Some(self.script()), max_model_len: 500_000, ..sim::Settings::default() };
         let upstream = sim::start(settings).await.unwrap();
@@ -86,7 +86,7 @@ impl Part {
 }
 
 /// Checks that the task is solved, that each call is complete and in one branch, and that nothing is left.
-fn assert_solved_and_captured(job: &Job, said: &str) {
+pub(crate) fn assert_solved_and_captured(job: &Job, said: &str) {
     let rows = job.rows();
     let rewards: Vec<_> = rows.iter().map(|row| row.reward).collect();
     assert!(!rows.is_empty() && rewards.iter().all(|reward| *reward == Some(1.0)), "{rewards:?} {said}");

@@ -19,6 +19,7 @@ mod docker_job;
 mod doctor;
 mod exact_prefix;
 mod faults;
+mod gateways;
 mod gemini;
 mod gym;
 mod harbor;
