@@ -132,17 +132,18 @@ impl Environment {
         }
     }
 
-    /// Returns the addresses of the trial's model, as they are reached from inside in every phase.
+    /// Returns the addresses of the trial's model, as they are reached from inside in every phase. `here` are those for
+    /// programs of this host, and `public` those for other machines.
     ///
     /// # Errors
     /// An address cannot be reached from inside.
-    pub async fn model_urls(&self, urls: &BaseUrls) -> Result<BaseUrls, EnvironmentError> {
+    pub async fn model_urls(&self, here: &BaseUrls, public: &BaseUrls) -> Result<BaseUrls, EnvironmentError> {
         // The local environment has the network of this host.
-        let Self::Docker(container) = self else { return Ok(urls.clone()) };
+        let Self::Docker(container) = self else { return Ok(here.clone()) };
         Ok(BaseUrls {
-            openai: container.model_url(&urls.openai).await?,
-            anthropic: container.model_url(&urls.anthropic).await?,
-            gemini: container.model_url(&urls.gemini).await?,
+            openai: container.model_url(&here.openai, &public.openai).await?,
+            anthropic: container.model_url(&here.anthropic, &public.anthropic).await?,
+            gemini: container.model_url(&here.gemini, &public.gemini).await?,
         })
     }
 

@@ -13,6 +13,7 @@ mod overrides;
 mod place;
 mod plan;
 mod proxy;
+mod published_plane;
 pub(crate) mod records;
 mod retry;
 pub mod runner;
@@ -37,6 +38,7 @@ pub use overrides::TaskOverrides;
 pub(crate) use overrides::resolved;
 pub(crate) use place::TrialHost;
 pub use plan::TrialPlan;
+pub(crate) use published_plane::PublishedPlane;
 pub use retry::RetryConfig;
 
 use crate::agents::Assignment;
@@ -68,6 +70,7 @@ pub(crate) async fn run(context: &TrialContext, plan: TrialPlan) -> TrialOutcome
                 outcome,
                 deadline,
                 sealed: false,
+                public_urls: None,
                 urls_inside: None,
                 harbors_record: false,
             };
@@ -105,13 +108,19 @@ struct Trial<'a> {
     sealed: bool,
     /// Whether Harbor wrote the trial's result.
     harbors_record: bool,
+    /// The base URLs of the model for other machines. `None` if they are those for this host.
+    public_urls: Option<BaseUrls>,
     /// The base URLs of the model as seen from inside the environment. `None` before the environment exists.
     urls_inside: Option<BaseUrls>,
 }
 
 impl Trial<'_> {
     async fn run(mut self) -> TrialOutcome {
-        if let Some(opened) = self.open().await {
+        if let Some(mut opened) = self.open().await {
+            if let Some(published) = &self.context.published {
+                let here = published.here(&opened.base_urls);
+                self.public_urls = Some(std::mem::replace(&mut opened.base_urls, here));
+            }
             let mut environment = self.start_environment().await;
             if let Some(inside) = &environment {
                 if self.is_healthy(inside).await {

@@ -10,7 +10,7 @@ use super::preflight::{self, PreflightError};
 use super::{JobError, JobSettings, ProxyChoice, PublicPlace};
 use crate::admin_client::AdminClient;
 use crate::failure::chain;
-use crate::trial::JobAgent;
+use crate::trial::{JobAgent, PublishedPlane};
 
 /// The time for calls to drain at the end of a job. Every trial is sealed by then.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
@@ -68,22 +68,22 @@ async fn choose_model(agent: &JobAgent, proxy: &ProxyChoice) -> Result<Option<St
 
 impl JobProxy {
     /// Starts an embedded proxy, or checks that the external proxy answers. The agent plane listens where environments
-    /// reach it, and the admin plane on loopback only.
+    /// reach it, and the admin plane on loopback only. Also returns the addresses of an embedded proxy with a public URL.
     pub(super) async fn start(
         choice: ProxyChoice,
         reachable_at: IpAddr,
         data_dir: PathBuf,
-    ) -> Result<(Self, AdminClient), JobError> {
+    ) -> Result<(Self, AdminClient, Option<PublishedPlane>), JobError> {
         let (upstreams, public) = match choice {
             ProxyChoice::External { admin_url, token } => {
                 let admin = AdminClient::new(&admin_url, token)?;
                 // An unreachable or incompatible proxy must fail the job before any trial.
                 admin.greet().await?;
-                return Ok((Self::External, admin));
+                return Ok((Self::External, admin, None));
             }
             ProxyChoice::Embedded { upstreams, public } => (upstreams, public),
         };
-        let (listen, public_url, agent_tls) = match public {
+        let (listen, public_url, agent_tls) = match public.clone() {
             Some(PublicPlace { listen, url, tls }) => (vec![listen], Some(url), tls),
             None => (reached_from_here(reachable_at), None, None),
         };
@@ -94,7 +94,12 @@ impl JobProxy {
             Settings { listen, public_url, agent_tls, render: upstreams.render, pool, ..on_loopback };
         let proxy = rolltap_proxy::start(settings).await?;
         let admin = AdminClient::new(&format!("http://{}", proxy.admin_addr()), None)?;
-        Ok((Self::Embedded(Box::new(proxy)), admin))
+        // The proxy has chosen the port if `listen` has none.
+        let listening = proxy.agent_addrs().first();
+        // A certificate has the host of the public URL, which programs of this host need too.
+        let without_tls = public.filter(|place| place.tls.is_none());
+        let published = without_tls.zip(listening).map(|(place, &at)| PublishedPlane::new(&place.url, at));
+        Ok((Self::Embedded(Box::new(proxy)), admin, published))
     }
 
     /// Stops an embedded proxy. Returns the problem, if there was one.

@@ -113,13 +113,14 @@ impl Job {
         let label = JobLabel::new(records.job_name());
         let first: Vec<_> = remaining.plans.iter().map(|stretch| &stretch.first).collect();
         let place = TrialHost::connect(&settings, &first, &label, &dir).await?;
-        let (proxy, admin) = match JobProxy::start(settings.proxy, place.bind_address(), dir.data()).await {
-            Ok(started) => started,
-            Err(error) => {
-                close(place).await;
-                return Err(error);
-            }
-        };
+        let (proxy, admin, published) =
+            match JobProxy::start(settings.proxy, place.bind_address(), dir.data()).await {
+                Ok(started) => started,
+                Err(error) => {
+                    close(place).await;
+                    return Err(error);
+                }
+            };
         let (started_before, retries) = left.map_or((None, 0), |left| (left.started_at, left.retries));
         let context = TrialContext {
             started_at: started_before.unwrap_or_else(Timestamp::now),
@@ -128,6 +129,7 @@ impl Job {
             place,
             environment: settings.environment,
             admin,
+            published,
             history: settings.history,
             sampling: settings.sampling,
             retry: settings.retry,

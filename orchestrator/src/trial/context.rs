@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use rolltap_proxy::History;
 use serde_json::{Map, Value};
 
+use super::published_plane::PublishedPlane;
 use super::records::TrialRecords;
 use super::{Events, RetryConfig, TrialHost, TrialOutcome};
 use crate::admin_client::AdminClient;
@@ -22,6 +23,8 @@ pub(crate) struct TrialContext {
     pub(crate) place: TrialHost,
     pub(crate) environment: EnvironmentKind,
     pub(crate) admin: AdminClient,
+    /// The job's own agent plane, if it has a public URL.
+    pub(crate) published: Option<PublishedPlane>,
     pub(crate) history: Option<History>,
     pub(crate) sampling: Map<String, Value>,
     pub(crate) retry: RetryConfig,

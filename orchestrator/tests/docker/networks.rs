@@ -43,7 +43,7 @@ pub(crate) async fn model() -> (u16, tokio::task::JoinHandle<()>) {
 pub(crate) async fn asked_model(environment: &Environment, port: u16) -> String {
     let url = format!("http://127.0.0.1:{port}/t/KEY");
     let urls = BaseUrls { openai: format!("{url}/v1"), anthropic: url.clone(), gemini: url };
-    let inside = environment.model_urls(&urls).await.unwrap();
+    let inside = environment.model_urls(&urls, &urls).await.unwrap();
     let place = inside.openai.strip_prefix("http://").unwrap().strip_suffix("/t/KEY/v1").unwrap();
     let (host, port) = place.rsplit_once(':').unwrap();
     output(environment, &ask(host, port.parse().unwrap(), "/t/KEY/v1")).await

@@ -103,7 +103,8 @@ impl Trial<'_> {
         let limit = self.plan.timeouts.agent_setup(AGENT_SETUP_SEC);
         let timing = Timing::start();
         // The URLs depend on the network of the environment.
-        let inside = environment.model_urls(&opened.base_urls).await;
+        let here = &opened.base_urls;
+        let inside = environment.model_urls(here, self.public_urls.as_ref().unwrap_or(here)).await;
         self.urls_inside = Some(inside.map_err(|error| environment_failure(phase, &error))?);
         let assignment =
             self.assignment(task, environment, opened, logs, limit, &self.context.cancellation.stop);

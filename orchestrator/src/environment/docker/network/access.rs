@@ -126,10 +126,15 @@ impl Container {
         }
     }
 
-    pub(in crate::environment) async fn model_url(&self, url: &str) -> Result<String, EnvironmentError> {
+    pub(in crate::environment) async fn model_url(
+        &self,
+        here: &str,
+        public: &str,
+    ) -> Result<String, EnvironmentError> {
         match self.isolation() {
-            Some(isolation) => isolation.model_url(url).await,
-            None => Ok(url.to_owned()),
+            // The forwarding port is of this host.
+            Some(isolation) => isolation.model_url(here).await,
+            None => Ok(public.to_owned()),
         }
     }
 
