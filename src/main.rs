@@ -15,6 +15,7 @@ mod docs;
 mod doctor;
 mod env;
 mod export;
+mod health;
 mod option_values;
 mod prompt_options;
 mod proxy;
@@ -36,7 +37,7 @@ use tokio::runtime::{Builder, Runtime};
 /// Set the base URL of any agent to rolltap. rolltap passes each call to vLLM unchanged, and records its token ids and
 /// logprobs.
 #[derive(Parser)]
-#[command(version, after_help = AFTER_HELP, propagate_version = true, max_term_width = 110)]
+#[command(version = env!("VERSION_WITH_COMMIT"), after_help = AFTER_HELP, propagate_version = true, max_term_width = 110)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -71,6 +72,7 @@ enum Command {
     Check(Box<check::Arguments>),
     Export(Box<export::Arguments>),
     Clean(clean::Arguments),
+    Health(health::Arguments),
     Env(env::Arguments),
     Sim(sim::Arguments),
 }
@@ -120,6 +122,7 @@ async fn execute(command: Command) -> anyhow::Result<Outcome> {
         Command::Check(arguments) => Box::pin(check::run(*arguments)).await,
         Command::Export(arguments) => Box::pin(export::run(*arguments)).await,
         Command::Clean(arguments) => Box::pin(clean::run(arguments)).await,
+        Command::Health(arguments) => Box::pin(health::run(arguments)).await,
         Command::Env(arguments) => Box::pin(env::run(arguments)).await,
         Command::Sim(arguments) => Box::pin(sim::run(arguments)).await,
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 use rolltap_proxy::Settings;
+use sd_notify::NotifyState;
 
 use self::config::GivenOptions;
 pub(crate) use self::config::ProxyConfig;
@@ -74,11 +75,13 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         terminal::say(format_args!("agent plane listens on {scheme}://{address}"));
     }
     terminal::say(format_args!("admin plane listens on {scheme}://{}", proxy.admin_addr()));
+    notify(NotifyState::Ready);
     // A broken store records nothing, so calls in flight get no time to end.
     let (grace, broken) = tokio::select! {
         () = stop.next() => (GRACE, None),
         error = proxy.broken() => (Duration::ZERO, Some(error)),
     };
+    notify(NotifyState::Stopping);
     let stopped = proxy.shutdown(grace).await;
     match (broken, stopped) {
         (Some(error), _) => Err(error.into()),
@@ -100,4 +103,11 @@ fn planes_in_plain_text(settings: &Settings) -> Option<String> {
     let exposed = planes.filter(|(_, address)| !address.ip().is_loopback());
     let exposed: Vec<String> = exposed.map(|(flag, address)| format!("{flag} {address}")).collect();
     (!exposed.is_empty()).then(|| exposed.join(" and "))
+}
+
+/// Notifies systemd, or another program that starts the proxy and sets `NOTIFY_SOCKET`.
+fn notify(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!("the service manager behind NOTIFY_SOCKET cannot be notified: {error}");
+    }
 }

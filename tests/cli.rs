@@ -16,6 +16,7 @@ mod cli {
     mod export_of_a_store;
     mod full_disk;
     mod harbor_tasks;
+    mod health;
     mod help;
     mod jobs;
     mod large_jobs;
@@ -33,4 +34,5 @@ mod cli {
     #[path = "../crash/small_disk.rs"]
     mod small_disk;
     mod usage;
+    mod version;
 }

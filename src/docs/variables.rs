@@ -23,7 +23,7 @@ const fn variable(used: Use, name: &'static str, meaning: &'static str) -> Varia
 }
 
 /// Every variable without an option, in the order of the page.
-pub(super) const VARIABLES: [Variable; 26] = [
+pub(super) const VARIABLES: [Variable; 27] = [
     variable(
         Use::Read,
         "ROLLTAP_LOG",
@@ -38,6 +38,11 @@ pub(super) const VARIABLES: [Variable; 26] = [
         Use::Read,
         "ROLLTAP_PYTHON",
         "Python interpreter for agents that are Python packages, before those on `PATH`, of pyenv and of uv.",
+    ),
+    variable(
+        Use::Read,
+        "NOTIFY_SOCKET",
+        "Socket of systemd, which `rolltap proxy` notifies when it is ready and when it stops.",
     ),
     variable(
         Use::Read,

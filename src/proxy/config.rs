@@ -1,5 +1,6 @@
 //! The configuration of `rolltap proxy`: the file of `--config`, with flags and environment variables over it.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
@@ -71,6 +72,11 @@ impl ProxyConfig {
         config.upstream_tls.update_from_arg_matches_mut(&mut given)?;
         config.plane_tls.update_from_arg_matches_mut(&mut given)?;
         Ok(config)
+    }
+
+    /// Returns the address of the admin plane by this file, or the default if the file is `None` or has none.
+    pub(crate) fn admin_address(file: Option<&Path>) -> anyhow::Result<SocketAddr> {
+        Ok(file.map(Self::read).transpose()?.unwrap_or_default().options.admin)
     }
 
     /// Reads the file.

@@ -55,6 +55,11 @@ fn of_clean() {
 }
 
 #[test]
+fn of_health() {
+    insta::assert_snapshot!(help(&["health"]));
+}
+
+#[test]
 fn of_env() {
     insta::assert_snapshot!(help(&["env"]));
 }
