@@ -21,6 +21,7 @@ declare -A package_of=(
   [nginx]=nginx-light
   [haproxy]=haproxy
   [caddy]=caddy
+  [systemd-analyze]=systemd
 )
 
 # These packages contain services that Debian starts at the installation and at each boot. The tests start servers of
