@@ -21,3 +21,8 @@ pub mod served_models;
 pub mod token;
 pub mod token_list;
 pub mod training;
+
+/// Runs the examples of the crate's page as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
