@@ -37,6 +37,10 @@ docs:
 wheel *OUT_AND_ARGUMENTS:
     ./scripts/wheel {{OUT_AND_ARGUMENTS}}
 
+# Makes all files of a release in target/dist, or in the folder OUT.
+release *OUT:
+    ./scripts/release {{OUT}}
+
 # Runs a job with embedded parts only.
 demo:
     cargo run --release -- demo

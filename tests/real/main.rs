@@ -43,6 +43,7 @@ mod python_terminals;
 mod recompute_check;
 mod recomputed;
 mod recording_upstream;
+mod release;
 mod responses;
 mod reward_table;
 mod side_by_side;
