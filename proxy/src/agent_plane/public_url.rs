@@ -218,7 +218,7 @@ mod tests {
         ] {
             assert_eq!(url.without_prefix(path), expected);
         }
-        assert_eq!(PublicUrl::from(SocketAddr::from(([127, 0, 0, 1], 80))).without_prefix("/v1"), "/v1");
+        assert_eq!(PublicUrl::of(SocketAddr::from(([127, 0, 0, 1], 80)), false).without_prefix("/v1"), "/v1");
     }
 
     proptest! {
