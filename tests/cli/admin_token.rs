@@ -29,7 +29,7 @@ async fn a_token_works_with_its_roles_and_leaves_a_record() {
     command.args(["--admin-tokens", "tokens.toml", "--audit-log", "audit"]);
     let mut proxy = Running::spawn(&mut command);
     let (_agents, admin) = (proxy.next_url(), proxy.next_url());
-    let http = reqwest::Client::new();
+    let http = rolltap_testing::http_client();
     let open = async |token: &str| {
         let request = http.post(format!("{admin}/v1/trials")).bearer_auth(token);
         request.json(&json!({"task_id": "t"})).send().await.unwrap().status().as_u16()

@@ -104,7 +104,7 @@ pub(crate) async fn works(image: &str, test: &str) {
 
     let address =
         docker(&["inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", &proxy]);
-    let http = reqwest::Client::new();
+    let http = rolltap_testing::http_client();
     let trials = format!("http://{address}:7071/v1/trials");
     let trial = admin(http.post(&trials).json(&json!({"task_id": "image", "trial_id": "one"}))).await;
     let path = trial["base_urls"]["openai"].as_str().unwrap().split_once("/t/").unwrap().1;

@@ -41,7 +41,11 @@ impl Guarded {
         (settings.admin_tokens, settings.audit_log) = (Some(file.clone()), Some(audit.clone()));
         set(&mut settings);
         let proxy = rolltap_proxy::start(settings).await.unwrap();
-        Self { stage: Stage { upstream, proxy, data, http: reqwest::Client::new() }, tokens: file, audit }
+        Self {
+            stage: Stage { upstream, proxy, data, http: rolltap_testing::http_client() },
+            tokens: file,
+            audit,
+        }
     }
 
     /// Sends a request with this token. Returns the status and the body of the answer.
@@ -186,7 +190,7 @@ async fn a_proxy_starts_with_a_usable_file_alone_also_off_loopback() {
     write(&file, &[&token]);
     let proxy = rolltap_proxy::start(everywhere.clone()).await.unwrap();
     let url = format!("http://127.0.0.1:{}/v1/trials", proxy.admin_addr().port());
-    let answer = reqwest::Client::new().get(url).bearer_auth(token.reveal()).send().await.unwrap();
+    let answer = rolltap_testing::http_client().get(url).bearer_auth(token.reveal()).send().await.unwrap();
     assert_eq!(answer.status().as_u16(), 200);
 
     let no_log = Settings { audit_log: Some(data.path().join("nowhere/audit")), ..everywhere };
