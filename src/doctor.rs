@@ -11,7 +11,7 @@ use crate::prompt_options::PromptOptions;
 use crate::tls_options::UpstreamTlsOptions;
 use crate::{Outcome, terminal};
 
-/// Examine a vLLM server as agents will use it, and say what to change
+/// Examine a vLLM server as agents will use it, and name what to change
 ///
 /// The command asks the server for its models, version and endpoints. Then it makes calls as agents do: each dialect,
 /// whole and streamed, two turns, tools, several answers, a long prompt. It prints a line per check: ok, degraded (jobs

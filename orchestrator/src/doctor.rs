@@ -1,4 +1,4 @@
-//! `rolltap doctor`: examines a server as agents will use it, and says what to change on which side.
+//! `rolltap doctor`: examines a server as agents will use it, and names what to change on which side.
 //!
 //! The questions to the server itself come first ([`server`]). Then an embedded proxy captures calls of each kind
 //! ([`calls`]), so that the findings are those of a real job. A job makes one of these calls before it starts

@@ -1,6 +1,7 @@
 //! Types and small tools that all modules of the proxy may use. They import nothing from the other modules.
 
 pub(crate) mod clock;
+pub(crate) mod file_version;
 pub(crate) mod history;
 pub(crate) mod log_limit;
 pub(crate) mod metrics;

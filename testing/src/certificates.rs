@@ -1,7 +1,7 @@
 //! Certificates of tests, and the authorities that sign them.
 
 use rcgen::{
-    BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd,
+    BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tempfile::NamedTempFile;
@@ -20,6 +20,8 @@ pub struct TestCertificate {
 impl Default for TestAuthority {
     fn default() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
+        // OpenSSL takes a certificate for self-signed if its issuer has its own name.
+        params.distinguished_name.push(DnType::CommonName, "authority of a test");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
@@ -35,6 +37,7 @@ impl TestAuthority {
     pub fn certificate_until(&self, name: &str, year: i32) -> TestCertificate {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
         params.not_before = date_time_ymd(2000, 1, 1);
         params.not_after = date_time_ymd(year, 1, 1);
         TestCertificate { certificate: params.signed_by(&key, &self.0).unwrap(), key }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use reqwest::{Client, ClientBuilder, Response};
+use rustls::client::WantsClientCert;
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 
 /// Returns a client that trusts no authority, for servers without TLS.
 pub fn http_client() -> Client {
@@ -22,9 +23,7 @@ pub fn client_trusting(
     authority: CertificateDer<'static>,
     own: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
 ) -> Client {
-    let mut roots = RootCertStore::empty();
-    roots.add(authority).unwrap();
-    let config = tls(roots);
+    let config = trusting(authority);
     let config = match own {
         None => config.with_no_client_auth(),
         Some((certificate, key)) => config.with_client_auth_cert(vec![certificate], key).unwrap(),
@@ -32,12 +31,23 @@ pub fn client_trusting(
     with_tls(config).build().unwrap()
 }
 
+/// Returns the TLS of a client that trusts one authority.
+pub fn tls_trusting(authority: CertificateDer<'static>) -> ClientConfig {
+    trusting(authority).with_no_client_auth()
+}
+
 /// Sends a GET to a server without TLS.
 pub async fn get(url: impl reqwest::IntoUrl) -> reqwest::Result<Response> {
     http_client().get(url).send().await
 }
 
-fn tls(roots: RootCertStore) -> rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert> {
+fn trusting(authority: CertificateDer<'static>) -> ConfigBuilder<ClientConfig, WantsClientCert> {
+    let mut roots = RootCertStore::empty();
+    roots.add(authority).unwrap();
+    tls(roots)
+}
+
+fn tls(roots: RootCertStore) -> ConfigBuilder<ClientConfig, WantsClientCert> {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     config.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots)
 }

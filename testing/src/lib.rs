@@ -13,7 +13,7 @@ mod wait;
 
 pub use certificates::{TestAuthority, TestCertificate};
 pub use generated::is_current;
-pub use http::{client_builder, client_trusting, get, http_client};
+pub use http::{client_builder, client_trusting, get, http_client, tls_trusting};
 pub use slowness::limit;
 pub use tier::{is_long, sample};
 pub use wait::{eventually, until};

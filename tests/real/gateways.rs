@@ -5,7 +5,6 @@
 mod client;
 mod containers;
 mod gateway;
-mod tls;
 
 use std::time::{Duration, Instant};
 

@@ -143,7 +143,7 @@ fn model(answer: &Response<Bytes>, asked: Option<&str>, ledger: &mut Ledger) -> 
     Some(Served { name: id.clone(), max_len: *max_model_len })
 }
 
-/// Reads the list of models. The error says what came instead.
+/// Reads the list of models. The error names what came instead.
 pub(crate) fn read_models(answer: &Response<Bytes>) -> Result<ServedModels, String> {
     let status = answer.status();
     let text = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
@@ -186,7 +186,7 @@ fn clock(headers: &HeaderMap, ledger: &mut Ledger) {
     }
 }
 
-/// Returns whether the server tells a version of vLLM.
+/// Returns whether the server reports a version of vLLM.
 fn vllm_version(answer: Option<Response<Bytes>>, ledger: &mut Ledger) -> bool {
     let version = answer.and_then(|answer| serde_json::from_slice::<Version>(answer.body()).ok());
     let Some(Version { version }) = version else {

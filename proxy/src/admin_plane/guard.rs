@@ -111,7 +111,7 @@ pub(super) async fn guard(State(route): State<GuardedRoute>, mut request: Reques
     response
 }
 
-/// An action without an answer so far. If it is dropped, the client has left, and the record says so.
+/// An action without an answer so far. If it is dropped, the client has left, and the record states that.
 struct Unanswered(Option<(Place, AuditRecord)>);
 
 impl Unanswered {

@@ -52,7 +52,7 @@ impl RefusedConnections {
             .header_read_timeout(HEAD_TIMEOUT)
             .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service);
-        // The client may have left, or says nothing in time. Neither needs a line in the log.
+        // The client may have left, or sends nothing in time. Neither needs a line in the log.
         let _ = tokio::time::timeout(LONGEST, serving).await;
     }
 }

@@ -1,7 +1,7 @@
 //! The error in the record of a call whose agent disconnected.
 //!
 //! A gateway that waits too long for a silent answer disconnects exactly like an agent. The record has the length of the
-//! silence and the gateway's trace in the request, so that its reader can tell the two apart.
+//! silence and the gateway's trace in the request, so that its reader can distinguish the two.
 
 use http::HeaderMap;
 use jiff::{SignedDuration, Timestamp};

@@ -10,6 +10,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use rolltap_testing::{TestAuthority, tls_trusting};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde_json::Value;
@@ -17,8 +18,6 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
-
-use super::tls::Identity;
 
 #[derive(Clone)]
 pub(crate) struct Client {
@@ -35,8 +34,8 @@ pub(crate) struct Answer {
 }
 
 impl Client {
-    pub(crate) fn new(gateway: SocketAddr, host: String, identity: &Identity) -> Self {
-        Self { gateway, host, tls: identity.trusted() }
+    pub(crate) fn new(gateway: SocketAddr, host: String, authority: &TestAuthority) -> Self {
+        Self { gateway, host, tls: Arc::new(tls_trusting(authority.der())) }
     }
 
     /// Opens a connection to the gateway.

@@ -5,11 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use rolltap_testing::eventually;
+use rolltap_testing::{TestAuthority, eventually};
 use tempfile::TempDir;
 
 use super::client::Client;
-use super::tls::Identity;
 
 /// The host in the files of `deploy/`.
 const HOST: &str = "gateway.example";
@@ -158,9 +157,9 @@ impl Planned {
     pub(crate) async fn start(self, agent_plane: SocketAddr) -> Gateway {
         let Self { kind, host, port, changes } = self;
         let dir = TempDir::new().unwrap();
-        let identity = Identity::of(&host);
+        let authority = TestAuthority::default();
         let listen = SocketAddr::new(host.parse().unwrap_or(IpAddr::from(Ipv4Addr::LOCALHOST)), port);
-        identity.write(dir.path());
+        write_certificates(&authority, &host, dir.path());
         let mut text = kind.committed().to_owned();
         for (committed, replacement) in
             kind.replacements(listen, dir.path(), agent_plane).into_iter().chain(changes)
@@ -179,7 +178,7 @@ impl Planned {
             .stderr(output)
             .spawn()
             .unwrap();
-        let client = Client::new(listen, host, &identity);
+        let client = Client::new(listen, host, &authority);
         let mut gateway = Gateway { kind, process, dir, client };
         gateway.answers().await;
         gateway
@@ -222,6 +221,15 @@ impl Drop for Gateway {
         let _ = Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status();
         let _ = self.process.wait();
     }
+}
+
+/// Writes the certificate and its key, separately as nginx and Caddy read them, and together as HAProxy does.
+fn write_certificates(authority: &TestAuthority, host: &str, dir: &Path) {
+    let [certificate, key] = authority.certificate(host).pem();
+    fs::write(dir.join("both.pem"), format!("{certificate}{key}")).unwrap();
+    fs::write(dir.join("certificate.pem"), certificate).unwrap();
+    fs::write(dir.join("key.pem"), key).unwrap();
+    fs::write(dir.join("authority.pem"), authority.pem()).unwrap();
 }
 
 /// Returns a port of this machine on which nothing listens.

@@ -4,9 +4,7 @@
 //! network file systems, and would follow neither a replaced file nor the symbolic links of mounted Kubernetes secrets
 //! without watches on several directories.
 
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -16,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::AdminTokens;
 use super::file::AdminTokensError;
+use crate::common::file_version::FileVersion;
 use crate::common::refusal_counts::RefusalCounts;
 
 /// The time between two looks at the file.
@@ -28,17 +27,6 @@ pub(crate) struct LiveTokens {
     tokens: RwLock<Arc<AdminTokens>>,
     /// The version of the file at the start.
     first: Option<FileVersion>,
-}
-
-/// The facts about a file that change when the file changes. A replaced file has another inode, and changed
-/// permissions another `ctime`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileVersion {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
 }
 
 /// Decides when to read the file again.
@@ -99,25 +87,6 @@ impl LiveTokens {
                 counts.admin_tokens_are_stale(true);
             }
             Err(error) => tracing::error!(%error, "the admin tokens were not read"),
-        }
-    }
-}
-
-impl FileVersion {
-    /// Returns the version of a file. `None` if there is none.
-    fn of(path: &Path) -> Option<Self> {
-        std::fs::metadata(path).ok().as_ref().map(Self::from)
-    }
-}
-
-impl From<&Metadata> for FileVersion {
-    fn from(file: &Metadata) -> Self {
-        Self {
-            device: file.dev(),
-            inode: file.ino(),
-            size: file.size(),
-            modified: (file.mtime(), file.mtime_nsec()),
-            changed: (file.ctime(), file.ctime_nsec()),
         }
     }
 }

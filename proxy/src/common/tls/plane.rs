@@ -1,9 +1,9 @@
 //! TLS of a plane: its certificate is read again when the files change.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use rustls::server::WebPkiClientVerifier;
@@ -11,6 +11,7 @@ use rustls::{AlertDescription, RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
 use super::files::{CertificateFiles, TlsError, add_authorities};
+use crate::common::file_version::FileVersion;
 
 /// The time between two examinations of the files. An examination is a `stat` of two or three files.
 const EXAMINED_EVERY: Duration = Duration::from_secs(2);
@@ -34,8 +35,8 @@ pub(crate) struct ServedTls {
     failures: Counter,
 }
 
-/// The time of the last change and the size of each file. `None` for a file that cannot be read.
-type Stamps = Vec<Option<(SystemTime, u64)>>;
+/// The version of each file. `None` for a file that cannot be examined.
+type Versions = Vec<Option<FileVersion>>;
 
 impl PlaneTls {
     fn config(&self) -> Result<Arc<ServerConfig>, TlsError> {
@@ -61,13 +62,9 @@ impl PlaneTls {
         Ok(Arc::new(config))
     }
 
-    fn stamps(&self) -> Stamps {
+    fn versions(&self) -> Versions {
         let Self { own: CertificateFiles { certificate, key }, client_authorities } = self;
-        let stamp = |path: &Path| -> io::Result<_> {
-            let metadata = path.metadata()?;
-            Ok((metadata.modified()?, metadata.len()))
-        };
-        [certificate, key].into_iter().chain(client_authorities).map(|path| stamp(path).ok()).collect()
+        [certificate, key].into_iter().chain(client_authorities).map(|path| FileVersion::of(path)).collect()
     }
 }
 
@@ -78,11 +75,11 @@ impl ServedTls {
         plane: &'static str,
         failures: Counter,
     ) -> Result<Arc<Self>, TlsError> {
-        // A change between these lines is a change after the stamps.
-        let stamps = files.stamps();
+        // A change between these lines is a change after these versions.
+        let versions = files.versions();
         let current = RwLock::new(files.config()?);
         let served = Arc::new(Self { files, current, plane, failures });
-        tokio::spawn(reload(Arc::downgrade(&served), stamps));
+        tokio::spawn(reload(Arc::downgrade(&served), versions));
         Ok(served)
     }
 
@@ -91,14 +88,14 @@ impl ServedTls {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner)).into()
     }
 
-    /// Reads the files if they have changed since `stamps`. Files that cannot be used change nothing, for example a new
+    /// Reads the files if they have changed since `versions`. Files that cannot be used change nothing, for example a new
     /// certificate whose key is not yet written.
-    fn reload(&self, stamps: &mut Stamps) {
-        let now = self.files.stamps();
-        if now == *stamps {
+    fn reload(&self, versions: &mut Versions) {
+        let now = self.files.versions();
+        if now == *versions {
             return;
         }
-        *stamps = now;
+        *versions = now;
         let (plane, certificate) = (self.plane, self.files.own.certificate.display());
         match self.files.config() {
             Ok(config) => {
@@ -145,17 +142,17 @@ fn advice(error: &io::Error) -> Option<&'static str> {
     }
 }
 
-async fn reload(served: Weak<ServedTls>, mut stamps: Stamps) {
+async fn reload(served: Weak<ServedTls>, mut versions: Versions) {
     let mut due = tokio::time::interval(EXAMINED_EVERY);
     loop {
         due.tick().await;
         let Some(served) = served.upgrade() else { return };
         // The files may be on a slow disk.
         let examined = tokio::task::spawn_blocking(move || {
-            served.reload(&mut stamps);
-            stamps
+            served.reload(&mut versions);
+            versions
         });
         let Ok(examined) = examined.await else { return };
-        stamps = examined;
+        versions = examined;
     }
 }

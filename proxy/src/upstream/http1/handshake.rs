@@ -27,7 +27,7 @@ impl ServerTls {
         Some(Self { connector, name: host.try_into().ok()? })
     }
 
-    /// Performs the handshake. The error says why it failed, and what to do.
+    /// Performs the handshake. The error names the cause and the remedy.
     pub(super) async fn handshake(&self, stream: TcpStream) -> Result<NetStream, String> {
         let connected = self.connector.0.connect(self.name.clone(), stream).await;
         connected

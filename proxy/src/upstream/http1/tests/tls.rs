@@ -3,6 +3,7 @@
 use rolltap_testing::{TestAuthority, TestCertificate};
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
+use tempfile::NamedTempFile;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -29,6 +30,13 @@ fn acceptor(certificate: &TestCertificate, clients: Option<&TestAuthority>) -> T
     Arc::new(config).into()
 }
 
+/// Returns TLS that trusts this authority, and the file that it names.
+fn trusting(authority: &TestAuthority) -> (NamedTempFile, UpstreamTls) {
+    let file = authority.file();
+    let files = UpstreamTls { authorities: vec![file.path().to_owned()], identity: None };
+    (file, files)
+}
+
 /// Returns connections to this listener, by TLS with these files.
 fn connections(listener: &TcpListener, files: &UpstreamTls) -> Arc<Connections> {
     let server: Authority = listener.local_addr().unwrap().to_string().parse().unwrap();
@@ -44,8 +52,7 @@ async fn accepted(listener: &TcpListener, acceptor: &TlsAcceptor) -> TlsStream<T
 async fn a_stream_over_tls_leaves_its_connection_for_another_request() {
     let (listener, issuer) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), TestAuthority::default());
     let acceptor = acceptor(&issuer.certificate("127.0.0.1"), None);
-    let ca = issuer.file();
-    let files = UpstreamTls { authorities: vec![ca.path().to_owned()], identity: None };
+    let (_ca, files) = trusting(&issuer);
     let connections = connections(&listener, &files);
     let request = request("");
     let serving = async {
@@ -82,8 +89,7 @@ const MANY: usize = 16 << 20;
 async fn a_request_and_an_answer_of_many_records_arrive_whole() {
     let (listener, issuer) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), TestAuthority::default());
     let acceptor = acceptor(&issuer.certificate("127.0.0.1"), None);
-    let ca = issuer.file();
-    let files = UpstreamTls { authorities: vec![ca.path().to_owned()], identity: None };
+    let (_ca, files) = trusting(&issuer);
     let connections = connections(&listener, &files);
     let sent: Vec<u8> = (0..MANY).map(|at| (at % 251) as u8).collect();
     let request = request(sent.clone());
@@ -124,8 +130,7 @@ async fn failure(acceptor: TlsAcceptor, files: &UpstreamTls) -> String {
 #[tokio::test]
 async fn a_certificate_that_is_not_valid_is_named_with_the_reason() {
     let (issuer, other) = (TestAuthority::default(), TestAuthority::default());
-    let ca = issuer.file();
-    let files = UpstreamTls { authorities: vec![ca.path().to_owned()], identity: None };
+    let (_ca, files) = trusting(&issuer);
     for (by, name, until, part) in [
         (&issuer, "127.0.0.1", 2001, "expired"),
         (&issuer, "other.example", 2100, "other.example"),
@@ -139,8 +144,7 @@ async fn a_certificate_that_is_not_valid_is_named_with_the_reason() {
 #[tokio::test]
 async fn a_client_certificate_is_presented_and_asked_for() {
     let issuer = TestAuthority::default();
-    let ca = issuer.file();
-    let anonymous = UpstreamTls { authorities: vec![ca.path().to_owned()], identity: None };
+    let (_ca, anonymous) = trusting(&issuer);
     let of_server = || acceptor(&issuer.certificate("127.0.0.1"), Some(&issuer));
     let error = failure(of_server(), &anonymous).await;
     assert!(error.contains("--upstream-client-cert"), "{error}");
@@ -165,8 +169,7 @@ async fn a_client_certificate_is_presented_and_asked_for() {
 #[tokio::test]
 async fn tls_on_one_side_alone_is_named() {
     let issuer = TestAuthority::default();
-    let ca = issuer.file();
-    let files = UpstreamTls { authorities: vec![ca.path().to_owned()], identity: None };
+    let (_ca, files) = trusting(&issuer);
     let request = request("");
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let serving = async {
