@@ -118,7 +118,7 @@ async fn wrong_steps(
         if let Some(what) = found {
             let told = &step.call.continuation;
             wrong.push(format!("{history} {plan:?}, call {}: {what}; its record is {told:?}", at + 1));
-            wrong.push(format!("    after {}", step.last_answer()));
+            wrong.push(format!("    after {}, sampled as {:?}", step.last_answer(), step.sampled_before));
         }
     }
     wrong

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::harness::vllm;
 
 /// Whole chat answers of vLLM, in the order of their arrival.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Witness {
     answers: Arc<Mutex<Vec<Value>>>,
     http: Client,
@@ -25,12 +25,16 @@ pub(crate) struct Witness {
 impl Witness {
     /// Starts the server, which ends with the test's runtime.
     pub(crate) async fn start() -> (Self, SocketAddr) {
-        Self::default().listen().await
+        Self::new(false).listen().await
     }
 
     /// Starts the same server, with a vLLM that seems to run on another machine.
     pub(crate) async fn start_elsewhere() -> (Self, SocketAddr) {
-        Self { is_elsewhere: true, ..Self::default() }.listen().await
+        Self::new(true).listen().await
+    }
+
+    fn new(is_elsewhere: bool) -> Self {
+        Self { answers: Arc::default(), http: rolltap_testing::http_client(), is_elsewhere }
     }
 
     async fn listen(self) -> (Self, SocketAddr) {

@@ -85,6 +85,8 @@ pub(super) struct Step<'a> {
     pub(super) tail: Option<Vec<TokenId>>,
     pub(super) due: Due,
     pub(super) call: Call,
+    /// The ids of the previous answer.
+    pub(super) sampled_before: Vec<TokenId>,
     /// The conversation before this call, and the request of the call.
     before: Conversation<'a>,
     asked: Value,
@@ -127,12 +129,19 @@ pub(super) async fn hold<'a>(stage: &'a Stage, model: &Model, plan: Plan, histor
     }
     let calls = stage.calls(&trial).await;
     assert_eq!(calls.len(), plan.turns, "{plan:?}");
-    let later = calls.windows(2).map(|pair| (tail(&pair[0], &pair[1]), pair[1].clone()));
+    let later = calls.windows(2);
     steps
         .into_iter()
         .skip(1)
         .zip(later)
-        .map(|((due, before, asked), (tail, call))| Step { tail, due, call, before, asked })
+        .map(|((due, before, asked), pair)| Step {
+            tail: tail(&pair[0], &pair[1]),
+            due,
+            call: pair[1].clone(),
+            sampled_before: pair[0].choices[0].token_ids.clone(),
+            before,
+            asked,
+        })
         .collect()
 }
 
