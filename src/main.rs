@@ -24,12 +24,15 @@ mod sim;
 mod terminal;
 mod tls_options;
 mod token_file;
+mod trace_options;
 
 use std::num::NonZero;
 use std::process::ExitCode;
 
 use clap::{ArgAction, Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
+
+use self::terminal::LogFormat;
 
 /// Record exact token ids and logprobs of unmodified agents on vLLM, and join them with the reward into rollouts for
 /// any trainer.
@@ -45,6 +48,16 @@ struct Cli {
     /// `rolltap_proxy=debug,info`.
     #[arg(short, long, global = true, action = ArgAction::Count, display_order = 900)]
     verbose: u8,
+    /// Write the log, notes and errors on standard error as lines of text, or as one JSON object per line.
+    #[arg(
+        long,
+        global = true,
+        env = "ROLLTAP_LOG_FORMAT",
+        value_name = "FORMAT",
+        default_value = "text",
+        display_order = 901
+    )]
+    log_format: LogFormat,
 }
 
 const AFTER_HELP: &str = "\
@@ -95,7 +108,7 @@ enum Outcome {
 fn main() -> ExitCode {
     // clap exits with code 2 at wrong usage, and with code 0 after help.
     let cli = Cli::parse();
-    terminal::start_logging(cli.verbose, cli.command.tells());
+    terminal::start_logging(cli.verbose, cli.command.tells(), cli.log_format);
     let result = match runtime() {
         Ok(runtime) => runtime.block_on(execute(cli.command)),
         Err(error) => Err(error.into()),

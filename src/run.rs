@@ -20,7 +20,8 @@ use crate::{Outcome, terminal};
 pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<Outcome> {
     let file = job_file(&arguments)?;
     let JobFile { job, own } = with_flags(file, &mut arguments)?;
-    let mut progress = Progress::for_stderr(arguments.quiet || job.quiet);
+    // Lines of progress are not JSON.
+    let mut progress = Progress::for_stderr(arguments.quiet || job.quiet || terminal::logs_json());
     let json = arguments.json;
     if json {
         progress = progress.telling(Events::to(std::io::stdout()));
@@ -123,6 +124,7 @@ async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyho
         environment_kwargs: arguments.harbor_env_kwarg.iter().cloned().collect(),
     };
     let preflight = !arguments.no_preflight && own.preflight.unwrap_or(true);
+    let traces = arguments.traces.clone().settings()?;
     let proxy = proxy(&job, own, arguments)?;
     let found = tasks::find(&job, runner).await.context("no usable task")?;
     Ok(JobSettings {
@@ -140,6 +142,7 @@ async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyho
         history,
         sampling,
         timeouts,
+        traces,
         ..JobSettings::new(
             found,
             agents,

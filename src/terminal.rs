@@ -1,92 +1,53 @@
 //! The connection of the command line to its user: output, errors, logs and signals.
 
+mod log;
+
 use std::fmt::Display;
-use std::io::{self, IsTerminal, Write};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::io::{self, Write};
 use std::thread;
 
 use anyhow::Context;
 use rolltap_orchestrator::common::cancellation::Cancellation;
 use rolltap_orchestrator::environment::EnvironmentKind;
 use rolltap_orchestrator::job::JobError;
-use rolltap_proxy::Redaction;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
 
-/// Starts the log on standard error. Servers log at level info with times, other commands at level warn. Each
-/// `--verbose` adds a level.
-pub(crate) fn start_logging(verbose: u8, is_server: bool) {
-    let level = match verbose + u8::from(is_server) {
-        0 => "warn",
-        1 => "rolltap=info,rolltap_proxy=info,rolltap_orchestrator=info,rolltap_agent=info,warn",
-        2 => "rolltap=debug,rolltap_proxy=debug,rolltap_orchestrator=debug,rolltap_agent=debug,info",
-        _ => "trace",
-    };
-    let filter = EnvFilter::try_from_env("ROLLTAP_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    let logs = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(|| Lines(std::io::stderr()))
-        // Without this setting, a failed write is reported with `eprintln!`, which panics in the thread that logs.
-        .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal());
-    if is_server || verbose > 0 { logs.init() } else { logs.without_time().with_target(false).init() }
-}
-
-/// Secrets to remove before a configuration is read, and in commands without a configuration.
-static ALWAYS_SECRET: LazyLock<Arc<Redaction>> = LazyLock::new(Arc::default);
-
-/// Secrets to remove from each line, once the configuration is read.
-static REDACTION: OnceLock<Arc<Redaction>> = OnceLock::new();
-
-/// Removes these secrets from all later lines of the log. Only the first call has an effect.
-pub(crate) fn hide_from_logs(secrets: Arc<Redaction>) {
-    // A process has one configuration, so a second value would be the same.
-    let _ = REDACTION.set(secrets);
-}
-
-/// A log writer that makes each event one line without secrets. Events may contain foreign text with newlines.
-struct Lines<W>(W);
-
-impl<W: Write> Write for Lines<W> {
-    /// Writes one whole event. The subscriber passes each event in one call.
-    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        let text = String::from_utf8_lossy(event);
-        let line = text.trim_end_matches('\n').replace('\r', "\\r").replace('\n', "\\n");
-        let redacted = REDACTION.get().unwrap_or(&ALWAYS_SECRET).redacted(&line);
-        self.0.write_all(redacted.as_bytes())?;
-        self.0.write_all(b"\n")?;
-        Ok(event.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
-}
+pub(crate) use self::log::{LogFormat, hide_from_logs, logs_json, start_logging};
 
 /// Prints to standard output. A failed write is ignored: the reader has closed the pipe, as with `| head`.
 pub(crate) fn say(text: impl Display) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// Prints to standard error. A failed write is ignored, as on a full disk.
+/// Prints to standard error, as an event of the log if that is JSON. A failed write is ignored, as on a full disk.
 pub(crate) fn note(text: impl Display) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    if logs_json() {
+        log::event("INFO", &[("message", text.to_string().as_str())]);
+    } else {
+        let _ = writeln!(std::io::stderr(), "{text}");
+    }
 }
 
 /// Prints an error with its causes, and with a hint if there is one.
 pub(crate) fn report(error: &anyhow::Error) {
-    let mut said = error.to_string();
-    note(format_args!("error: {said}"));
-    for cause in error.chain().skip(1) {
-        let cause = cause.to_string();
+    let mut texts = vec![error.to_string()];
+    for cause in error.chain().skip(1).map(ToString::to_string) {
         // Some errors repeat their source in their own message.
-        if !said.contains(&cause) {
-            note(format_args!("  caused by: {cause}"));
-            said = cause;
+        if texts.last().is_none_or(|said| !said.contains(&cause)) {
+            texts.push(cause);
         }
     }
-    if let Some(hint) = hint(error) {
+    let hint = hint(error);
+    if logs_json() {
+        let message = texts.join(": ");
+        let fields = [("message", message.as_str())].into_iter().chain(hint.map(|hint| ("hint", hint)));
+        return log::event("ERROR", &fields.collect::<Vec<_>>());
+    }
+    for (number, text) in texts.iter().enumerate() {
+        note(format_args!("{}: {text}", if number == 0 { "error" } else { "  caused by" }));
+    }
+    if let Some(hint) = hint {
         note(format_args!("hint: {hint}"));
     }
 }
@@ -157,17 +118,4 @@ pub(crate) fn cancelled_by_signals() -> anyhow::Result<Cancellation> {
         escalating.escalate();
     });
     Ok(cancellation)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_event_is_one_line_without_secrets() {
-        let mut log = Lines(Vec::new());
-        let event = format!("INFO said=\"a\nINFO forged\r\" sk-{}\n", "0".repeat(64));
-        log.write_all(event.as_bytes()).unwrap();
-        assert_eq!(String::from_utf8(log.0).unwrap(), "INFO said=\"a\\nINFO forged\\r\" [redacted]\n");
-    }
 }

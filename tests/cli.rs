@@ -2,6 +2,9 @@
 
 #[cfg(test)]
 mod cli {
+    #[path = "../../proxy/tests/it/collector.rs"]
+    #[expect(dead_code, reason = "the tests of the proxy use all of it")]
+    mod collector;
     pub(crate) mod program;
 
     mod admin_token;
@@ -22,6 +25,7 @@ mod cli {
     mod large_jobs;
     mod lifecycle;
     mod named_rewards;
+    mod observability;
     mod plain_logs;
     mod proxy_killed;
     mod recompute;

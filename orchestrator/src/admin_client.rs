@@ -6,6 +6,7 @@ use futures_util::{Stream, TryStreamExt, stream};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use rolltap_agent::{ClientTimeouts, client_for};
 use rolltap_proxy::api::{ErrorBody, OpenTrial, PutReward, TrialOpened, TrialStatus};
+use rolltap_proxy::traces::{SpanPlace, TRACEPARENT};
 use rolltap_rollout::call::Call;
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::row::RolloutRow;
@@ -31,6 +32,8 @@ pub struct AdminClient {
     base: String,
     token: Option<String>,
     patience: Duration,
+    /// The span that requests name. `None` if they name no span.
+    span: Option<SpanPlace>,
 }
 
 /// Whether a request may be retried if it may already have been carried out.
@@ -124,7 +127,7 @@ impl AdminClient {
         }
         let timeouts = ClientTimeouts { connect: CONNECT_TIMEOUT, read: READ_TIMEOUT };
         let http = client_for(&parsed, timeouts).map_err(|_| invalid())?;
-        Ok(Self { http, base: url.trim_end_matches('/').to_owned(), token, patience: PATIENCE })
+        Ok(Self { http, base: url.trim_end_matches('/').to_owned(), token, patience: PATIENCE, span: None })
     }
 
     /// Returns the same client with another limit for retries while the proxy is unreachable.
@@ -142,7 +145,17 @@ impl AdminClient {
 
     /// Opens a trial. Does not retry after a broken connection, since the trial might already be open.
     pub async fn open_trial(&self, trial: &OpenTrial) -> Result<TrialOpened, AdminError> {
-        let (response, name) = self.ask(Method::POST, "/v1/trials", Some(trial), Effect::Once).await?;
+        self.open_trial_in(trial, None).await
+    }
+
+    /// Opens a trial whose spans are below this span.
+    pub(crate) async fn open_trial_in(
+        &self,
+        trial: &OpenTrial,
+        span: Option<SpanPlace>,
+    ) -> Result<TrialOpened, AdminError> {
+        let client = Self { span, ..self.clone() };
+        let (response, name) = client.ask(Method::POST, "/v1/trials", Some(trial), Effect::Once).await?;
         read_json(response, name).await
     }
 
@@ -188,6 +201,9 @@ impl AdminClient {
         let mut request = self.http.request(method, url);
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
+        }
+        if let Some(span) = &self.span {
+            request = request.header(TRACEPARENT, span.traceparent());
         }
         if let Some(body) = body {
             request = request.json(body);

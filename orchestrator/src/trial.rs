@@ -17,6 +17,7 @@ mod published_plane;
 pub(crate) mod records;
 mod retry;
 pub mod runner;
+pub(crate) mod spans;
 
 use std::path::Path;
 use std::sync::Arc;

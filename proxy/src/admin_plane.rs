@@ -13,6 +13,7 @@ mod groups;
 pub(crate) mod guard;
 mod ndjson;
 mod openapi;
+mod opener_span;
 mod operations;
 mod policy;
 mod prepare;

@@ -18,6 +18,7 @@ pub mod roles;
 mod settings;
 mod start;
 pub mod store;
+pub mod traces;
 mod trial;
 mod upstream;
 mod wire;

@@ -266,6 +266,16 @@ impl Recorder {
         self.tokens_without_ids = (self.tokens_without_ids + parts).max(usage.unwrap_or_default());
     }
 
+    /// Returns the time at which the call was sent to the upstream that answered. `None` if none answered.
+    pub(crate) fn sent_at(&self) -> Option<Timestamp> {
+        self.served_by.as_ref().map(ServedBy::sent_at)
+    }
+
+    /// Whether the tokens arrive one by one.
+    pub(crate) fn is_stream(&self) -> bool {
+        self.is_stream
+    }
+
     /// Returns the number of sampled tokens whose ids the record lacks.
     pub(crate) fn unrecorded_tokens(&self) -> u64 {
         let has_ids =

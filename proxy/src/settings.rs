@@ -19,6 +19,7 @@ use crate::dialect::ToolStrictLevel;
 use crate::render::RenderSettings;
 use crate::roles::RoleRules;
 use crate::store::StoreSettings;
+use crate::traces::TraceSettings;
 use crate::upstream::{Address, PoolSettings};
 
 /// All settings for [`crate::start`].
@@ -87,6 +88,8 @@ pub struct Settings {
     pub allowed_origins: AllowedOrigins,
     /// The secrets that are removed from records and from upstream's errors.
     pub redaction: Arc<Redaction>,
+    /// Where spans of trials and calls go. `None` makes no spans.
+    pub traces: Option<TraceSettings>,
     /// The longest time in which a client of the admin plane may read nothing of its answer. Then its connection is
     /// closed.
     pub reader_patience: Duration,
@@ -152,6 +155,7 @@ impl Settings {
             allow_media_urls: false,
             allowed_origins: AllowedOrigins::default(),
             redaction: Arc::default(),
+            traces: None,
             reader_patience: Self::DEFAULT_READER_PATIENCE,
         }
     }

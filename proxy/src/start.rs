@@ -31,7 +31,9 @@ use crate::prefix::ExactPrefix;
 use crate::render::LoadError;
 use crate::settings::{ImplicitTrials, Settings};
 use crate::store::{Forgotten, OpenedStore, RecoveredTrial, Store, StoreError, StoreSettings, StoreThread};
+use crate::traces::{Exporting, TraceSettings, Tracer};
 use crate::trial::Trial;
+use crate::trial::observer::Observers;
 use crate::trial::registry::Trials;
 use crate::upstream::policy::Policy;
 use crate::upstream::{Address, Pool};
@@ -101,6 +103,8 @@ pub struct RunningProxy {
     admin: JoinHandle<()>,
     store: Store,
     store_thread: StoreThread,
+    /// `None` if traces are off.
+    exporting: Option<Exporting>,
 }
 
 /// Starts a proxy and returns once it accepts calls.
@@ -121,11 +125,15 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
         listen(&settings.listen, settings.admin).await?;
     // Redaction learns the secrets before any error can name them.
     let api_keys = settings.upstreams.iter().filter_map(Address::api_key);
-    api_keys.chain(settings.admin_token.as_deref()).for_each(|secret| settings.redaction.learn(secret));
+    let of_collector = settings.traces.iter().flat_map(TraceSettings::secrets);
+    let secrets = api_keys.chain(settings.admin_token.as_deref()).chain(of_collector);
+    secrets.for_each(|secret| settings.redaction.learn(secret));
     let served = |plane, tls: Option<PlaneTls>| {
         tls.map(|files| ServedTls::start(files, plane, metrics.tls_failures(plane))).transpose()
     };
     let (agent_tls, admin_tls) = (served("agent", settings.agent_tls)?, served("admin", settings.admin_tls)?);
+    let started = settings.traces.map(|traces| Tracer::start_counting(traces, metrics.dropped_spans()));
+    let (tracer, exporting) = started.transpose()?.unzip();
     let idle_timeout = settings.upstream_idle_timeout;
     let flaws = metrics.flaws();
     let upstream =
@@ -146,6 +154,7 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
         training: settings.training,
         limits: settings.limits,
         redaction: settings.redaction,
+        observers: Observers { metrics: metrics.calls(), tracer },
     };
     let refusals = metrics.refusals();
     let public_url = settings.public_url.unwrap_or_else(|| PublicUrl::of(first, agent_tls.is_some()));
@@ -183,7 +192,17 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
         ConnectionLimits { all: settings.max_connections, of_address: settings.max_connections_per_address };
     let agents = AgentListeners { listeners, tls: agent_tls, limits };
     let agents = tokio::spawn(server::serve(agents, agent_plane, draining.clone()));
-    Ok(RunningProxy { agent_addrs, admin_addr, draining, stopped, agents, admin, store, store_thread })
+    Ok(RunningProxy {
+        agent_addrs,
+        admin_addr,
+        draining,
+        stopped,
+        agents,
+        admin,
+        store,
+        store_thread,
+        exporting,
+    })
 }
 
 /// Reads the tokens of the admin plane, and opens its audit log.
@@ -297,6 +316,10 @@ impl RunningProxy {
         self.stopped.cancel();
         if tokio::time::timeout(ADMIN_GRACE, self.admin).await.is_err() {
             tracing::warn!("a client of the admin plane was cut off");
+        }
+        // Every call has ended by now, and its spans are in the queue.
+        if let Some(exporting) = self.exporting {
+            exporting.finish().await;
         }
         let written = tokio::task::spawn_blocking(|| self.store_thread.finish()).await;
         written.unwrap_or(Err(StoreError::Closed))?;

@@ -11,6 +11,7 @@ mod call_rate;
 mod counting;
 pub(crate) mod disconnect;
 pub(crate) mod keep_alive;
+pub(crate) mod observer;
 pub(crate) mod registry;
 pub(crate) mod replay;
 mod residency;
@@ -39,7 +40,7 @@ use crate::dialect::responses;
 use crate::prefix::Memory;
 use crate::recorder::{CallStart, Prompts, Recorder};
 use crate::store::{CallSlots, Event, Opened, RecoveredTrial, Store, Summary, completion_tokens};
-use crate::trial::call::InFlightCall;
+use crate::trial::call::{InFlightCall, Live};
 use crate::trial::replay::Replay;
 use crate::trial::retry::{Fingerprint, Undelivered};
 
@@ -174,7 +175,7 @@ impl Trial {
         _resident: &Resident<'_>,
         candidate: Candidate,
     ) -> Result<Arc<InFlightCall>, CallRefusal> {
-        let Candidate { slots, dialect, started_at, fingerprint, redaction, gateway } = candidate;
+        let Candidate { slots, dialect, started_at, fingerprint, redaction, gateway, observer } = candidate;
         // One lock spans the check and the insertion, so parallel calls cannot exceed a limit.
         let mut state = self.lock();
         state.may_call(&self.opened.limits)?;
@@ -192,8 +193,8 @@ impl Trial {
         });
         let CallSlots { intent, record } = slots;
         let intent = intent.append(Event::Intent { trial_id, call_id, at: started_at });
-        let call =
-            InFlightCall::new(Arc::clone(self), ordinal, fingerprint, gateway, recorder, intent, record);
+        let live = Live::begin(recorder, intent, record);
+        let call = InFlightCall::new(Arc::clone(self), ordinal, fingerprint, gateway, observer, live);
         let call = Arc::new(call);
         state.in_flight.insert(ordinal, Arc::clone(&call));
         Ok(call)

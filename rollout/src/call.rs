@@ -216,6 +216,22 @@ impl Call {
     }
 }
 
+impl CallStatus {
+    /// Every status.
+    pub const ALL: [Self; 4] = [Self::Complete, Self::Failed, Self::Cancelled, Self::Interrupted];
+
+    /// The name in serialised records.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
 impl CallRole {
     /// Every role.
     pub const ALL: [Self; 5] = [Self::Main, Self::SubAgent, Self::Compaction, Self::Title, Self::Probe];
@@ -270,6 +286,17 @@ pub enum Flaw {
 }
 
 impl Flaw {
+    /// Every flaw.
+    pub const ALL: [Self; 7] = [
+        Self::MissingPromptIds,
+        Self::MissingTokenIds,
+        Self::MissingLogprobs,
+        Self::LengthMismatch,
+        Self::InvalidLogprob,
+        Self::MissingChoice,
+        Self::Unreadable,
+    ];
+
     /// The name in serialised records.
     #[must_use]
     pub fn as_str(self) -> &'static str {

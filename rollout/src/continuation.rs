@@ -65,6 +65,15 @@ pub enum Class {
 }
 
 impl Continuation {
+    /// The name of the kind in serialised records.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Fresh { .. } => "fresh",
+            Self::Spliced { .. } => "spliced",
+            Self::Rendered { .. } => "rendered",
+        }
+    }
+
     /// Returns the cause of the branch that the call starts if its ids extend no answer, or an answer that another call
     /// already extends.
     pub fn cause(&self) -> Option<BranchCause> {

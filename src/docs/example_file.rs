@@ -12,7 +12,7 @@ use crate::proxy::{FileTables, ProxyConfig};
 pub(super) const REQUIRED: &str = "upstream";
 
 /// Values for the settings without a default that is a value, in TOML.
-const EXAMPLES: [(&str, &str); 27] = [
+const EXAMPLES: [(&str, &str); 34] = [
     ("upstream", r#"["http://127.0.0.1:8000"]"#),
     ("upstream_api_key", r#""…""#),
     ("upstream_api_keys", r#"{ "http://127.0.0.1:8001" = "…" }"#),
@@ -38,6 +38,13 @@ const EXAMPLES: [(&str, &str); 27] = [
     ("chat_template", r#""qwen3.jinja""#),
     ("default_chat_template_kwargs", "{ enable_thinking = false }"),
     ("chat_template_content_format", r#""auto""#),
+    ("otlp_endpoint", r#""http://127.0.0.1:4318""#),
+    ("otlp_headers", r#""authorization=Bearer%20…""#),
+    ("otlp_certificate", r#""/etc/rolltap/collector-ca.pem""#),
+    ("otel_service_name", r#""rolltap-eu""#),
+    ("otel_resource_attributes", r#""deployment.environment.name=production""#),
+    ("otel_traces_sampler", r#""parentbased_traceidratio""#),
+    ("otel_traces_sampler_arg", r#""0.1""#),
     (
         "roles",
         r#"[{ role = "title", dialect = "chat_completions", has_tools = false, system_contains = "Name this chat" }]"#,

@@ -23,11 +23,21 @@ const fn variable(used: Use, name: &'static str, meaning: &'static str) -> Varia
 }
 
 /// Every variable without an option, in the order of the page.
-pub(super) const VARIABLES: [Variable; 27] = [
+pub(super) const VARIABLES: [Variable; 29] = [
     variable(
         Use::Read,
         "ROLLTAP_LOG",
         "Filter of the log, such as `rolltap_proxy=debug,info`. It replaces the level of `--verbose`.",
+    ),
+    variable(
+        Use::Read,
+        "OTEL_SDK_DISABLED",
+        "`true` switches traces off, even if an OpenTelemetry collector is set.",
+    ),
+    variable(
+        Use::Read,
+        "OTEL_EXPORTER_OTLP_PROTOCOL",
+        "Protocol of traces. rolltap supports `http/protobuf` only, and refuses to start traces with another one.",
     ),
     variable(
         Use::Read,

@@ -12,6 +12,7 @@ use super::options::ProxyOptions;
 use super::tables::FileTables;
 use crate::prompt_options::PromptOptions;
 use crate::tls_options::{PlaneTlsOptions, UpstreamTlsOptions};
+use crate::trace_options::TraceOptions;
 
 /// The settings that the user gives on the command line or in the environment, without any default.
 ///
@@ -22,13 +23,15 @@ pub(super) struct GivenOptions(ArgMatches);
 impl Args for GivenOptions {
     fn augment_args(command: Command) -> Command {
         let with_prompts = PromptOptions::augment_args(ProxyOptions::augment_args(command));
-        PlaneTlsOptions::augment_args(UpstreamTlsOptions::augment_args(with_prompts))
+        let with_tls = PlaneTlsOptions::augment_args(UpstreamTlsOptions::augment_args(with_prompts));
+        TraceOptions::augment_args(with_tls)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
         let with_prompts =
             PromptOptions::augment_args_for_update(ProxyOptions::augment_args_for_update(command));
-        PlaneTlsOptions::augment_args_for_update(UpstreamTlsOptions::augment_args_for_update(with_prompts))
+        let with_upstream_tls = UpstreamTlsOptions::augment_args_for_update(with_prompts);
+        TraceOptions::augment_args_for_update(PlaneTlsOptions::augment_args_for_update(with_upstream_tls))
     }
 }
 
@@ -58,6 +61,7 @@ pub(crate) struct ProxyConfig {
     pub(super) prompts: PromptOptions,
     pub(super) upstream_tls: UpstreamTlsOptions,
     pub(super) plane_tls: PlaneTlsOptions,
+    pub(super) traces: TraceOptions,
     pub(super) tables: FileTables,
 }
 
@@ -71,6 +75,7 @@ impl ProxyConfig {
         config.prompts.update_from_arg_matches_mut(&mut given)?;
         config.upstream_tls.update_from_arg_matches_mut(&mut given)?;
         config.plane_tls.update_from_arg_matches_mut(&mut given)?;
+        config.traces.update_from_arg_matches_mut(&mut given)?;
         Ok(config)
     }
 
@@ -106,6 +111,7 @@ impl ProxyConfig {
             prompts: toml::from_str(text).map_err(wrong)?,
             upstream_tls: toml::from_str(text).map_err(wrong)?,
             plane_tls: toml::from_str(text).map_err(wrong)?,
+            traces: toml::from_str(text).map_err(wrong)?,
             tables: toml::from_str(text).map_err(wrong)?,
         })
     }

@@ -15,7 +15,7 @@ use crate::token_file::read_token;
 impl ProxyConfig {
     /// Parses the values that are text, and reads the token file.
     pub(super) fn settings(self) -> anyhow::Result<Settings> {
-        let Self { options, prompts, upstream_tls, plane_tls, tables } = self;
+        let Self { options, prompts, upstream_tls, plane_tls, traces, tables } = self;
         let agent_tls = plane_tls.files()?;
         let admin_tls = options.admin_tls(agent_tls.as_ref())?;
         Ok(Settings {
@@ -54,6 +54,7 @@ impl ProxyConfig {
             roles: RoleRules::with(tables.roles)?,
             training: tables.training,
             limits: tables.limits.or(Settings::DEFAULT_LIMITS),
+            traces: traces.settings()?,
             redaction: Arc::new(Redaction::new(&tables.redact.headers, &tables.redact.patterns)?),
             reader_patience: Settings::DEFAULT_READER_PATIENCE,
         })

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use crate::option_values::{json_object, option, variable};
 use crate::prompt_options::PromptOptions;
 use crate::tls_options::{PlaneTlsOptions, UpstreamTlsOptions};
+use crate::trace_options::TraceOptions;
 
 /// Run an agent at Harbor tasks and collect rollouts with rewards
 ///
@@ -159,6 +160,8 @@ pub(crate) struct Arguments {
     pub(super) sampling: Option<Map<String, Value>>,
     #[command(flatten)]
     pub(super) prompts: PromptOptions,
+    #[command(flatten)]
+    pub(super) traces: TraceOptions,
 }
 
 const AGENT: &str = "Agent";

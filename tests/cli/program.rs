@@ -5,11 +5,13 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Returns the command `rolltap ARGS` in `dir`, without the `ROLLTAP_` variables of the tester's own environment.
+/// Returns the command `rolltap ARGS` in `dir`, without the `ROLLTAP_` and `OTEL_` variables of the tester's own
+/// environment.
 pub(crate) fn rolltap(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rolltap"));
     command.args(args).current_dir(dir).stdin(Stdio::null());
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ROLLTAP_")) {
+    let is_own = |name: &str| name.starts_with("ROLLTAP_") || name.starts_with("OTEL_");
+    for (name, _) in std::env::vars().filter(|(name, _)| is_own(name)) {
         command.env_remove(name);
     }
     command

@@ -11,10 +11,12 @@ use rolltap_testing::limit;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+use super::collector::Collector;
 use super::program::{Running, rolltap};
 
 const UPSTREAM_KEY: &str = "the-key-of-the-upstream";
 const ADMIN_TOKEN: &str = "the-token-of-the-admin-plane";
+const COLLECTOR_KEY: &str = "the-key-of-the-collector";
 /// The first bytes of a zstd frame.
 const FRAME: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const DICTIONARY: &[u8] = include_bytes!("../../proxy/src/store/format/dictionary.txt");
@@ -57,8 +59,27 @@ fn decompressed(captures: &[u8]) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-#[tokio::test]
+// The collector runs while the test waits for the proxy.
+#[tokio::test(flavor = "multi_thread")]
 async fn no_secret_is_in_the_log_or_in_the_captures_and_no_other_user_can_read_them() {
+    no_secret_is_disclosed("text").await;
+}
+
+// The collector runs while the test waits for the proxy.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_secret_is_in_a_log_of_json_or_in_the_spans() {
+    let log = no_secret_is_disclosed("json").await;
+    for line in log.lines() {
+        let event: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        for field in ["timestamp", "level", "target"] {
+            assert!(event[field].is_string(), "{field} in {line}");
+        }
+    }
+    assert!(log.contains("\"level\":\"WARN\""), "{log}");
+}
+
+/// Sends secrets in all the ways that agents and servers do. Returns the log, which has this format.
+async fn no_secret_is_disclosed(format: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let token_file = dir.path().join("token");
     fs::write(&token_file, ADMIN_TOKEN).unwrap();
@@ -71,7 +92,9 @@ async fn no_secret_is_in_the_log_or_in_the_captures_and_no_other_user_can_read_t
     let args = ["proxy", "--config", "proxy.toml", "--upstream", &upstream, "--listen", "127.0.0.1:0"];
     let mut command =
         rolltap(dir.path(), &[&args[..], &["--admin", "127.0.0.1:0", "--data", "d/data"]].concat());
-    command.args(["--admin-token-file", "token"]).env("ROLLTAP_LOG", "trace");
+    let collector = Collector::answering(StatusCode::OK).await;
+    command.args(["--admin-token-file", "token", "--log-format", format, "--otlp-endpoint", &collector.url]);
+    command.env("ROLLTAP_LOG", "trace").env("OTEL_EXPORTER_OTLP_HEADERS", format!("x-key={COLLECTOR_KEY}"));
     let mut proxy = Running::logging_to(&mut command, File::create(&log_path).unwrap());
     let (agents, admin) = (proxy.next_url(), proxy.next_url());
 
@@ -105,6 +128,12 @@ async fn no_secret_is_in_the_log_or_in_the_captures_and_no_other_user_can_read_t
     let log = fs::read_to_string(&log_path).unwrap();
     assert!(log.contains("token file token can be read by every user"), "{log}");
     assert!(log.lines().all(|line| !line.starts_with("FORGED")), "{log}");
+    let exports = collector.exports();
+    assert!(exports.iter().all(|export| export.headers["x-key"] == COLLECTOR_KEY));
+    assert!(collector.spans().len() > 8, "the calls have no spans");
+    let spans: String =
+        exports.iter().map(|export| String::from_utf8_lossy(&export.body).into_owned()).collect();
+    assert!(!spans.contains("Hello"), "a prompt is in a span: {spans}");
     let data = dir.path().join("d/data");
     assert_eq!(mode(&data), 0o700);
     let mut kept = Vec::new();
@@ -120,6 +149,7 @@ async fn no_secret_is_in_the_log_or_in_the_captures_and_no_other_user_can_read_t
     for secret in [
         UPSTREAM_KEY,
         ADMIN_TOKEN,
+        COLLECTOR_KEY,
         hash_of_key,
         "session=crumbs",
         "company-secret",
@@ -128,7 +158,9 @@ async fn no_secret_is_in_the_log_or_in_the_captures_and_no_other_user_can_read_t
     ] {
         assert!(!log.contains(secret), "{secret} is in the log: {log}");
         assert!(!kept.contains(secret), "{secret} is in the captures");
+        assert!(!spans.contains(secret), "{secret} is in a span");
         // The agent knows its own key, but other readers of the text must not see it.
         assert!(told.iter().all(|text| !text.contains(secret)), "{secret} was disclosed: {told:?}");
     }
+    log
 }

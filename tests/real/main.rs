@@ -39,6 +39,7 @@ mod mini_swe_agent;
 mod official_client;
 mod policy;
 mod program;
+mod prometheus;
 mod python_terminals;
 mod recompute_check;
 mod recomputed;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rolltap_proxy::InvalidAddress;
+use rolltap_proxy::{InvalidAddress, TlsError};
 
 use super::{JobSettings, PreflightError, ResumeError};
 use crate::admin_client::AdminError;
@@ -161,6 +161,9 @@ pub enum JobError {
     /// The embedded proxy did not start.
     #[error("cannot start the embedded proxy")]
     Proxy(#[from] rolltap_proxy::StartError),
+    /// The certificates for the OTLP collector cannot be used.
+    #[error("cannot send traces")]
+    Traces(#[from] TlsError),
     /// An API key cannot be the value of a header.
     #[error(transparent)]
     Upstream(#[from] InvalidAddress),

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rolltap_proxy::traces::TraceSettings;
 use rolltap_proxy::{PoolSettings, RunningProxy, Settings};
 
 use super::preflight::{self, PreflightError};
@@ -73,6 +74,7 @@ impl JobProxy {
         choice: ProxyChoice,
         reachable_at: IpAddr,
         data_dir: PathBuf,
+        traces: Option<TraceSettings>,
     ) -> Result<(Self, AdminClient, Option<PublishedPlane>), JobError> {
         let (upstreams, public) = match choice {
             ProxyChoice::External { admin_url, token } => {
@@ -91,7 +93,7 @@ impl JobProxy {
         let on_loopback = Settings::on_loopback(addresses, data_dir);
         let pool = PoolSettings { tls: upstreams.tls, ..PoolSettings::default() };
         let settings =
-            Settings { listen, public_url, agent_tls, render: upstreams.render, pool, ..on_loopback };
+            Settings { listen, public_url, agent_tls, render: upstreams.render, pool, traces, ..on_loopback };
         let proxy = rolltap_proxy::start(settings).await?;
         let admin = AdminClient::new(&format!("http://{}", proxy.admin_addr()), None)?;
         // The proxy has chosen the port if `listen` has none.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use jiff::{Timestamp, Zoned};
+use rolltap_proxy::traces::{Exporting, Tracer};
 use tokio::time::Instant;
 
 use super::attempts::Attempts;
@@ -23,7 +24,7 @@ use crate::environment::JobLabel;
 use crate::failure::chain;
 use crate::job::records::{JobProgress, Records};
 use crate::job_dir::{JobDir, Log, default_job_name, write_json};
-use crate::trial::{TrialContext, TrialHost, TrialOutcome, TrialPlan};
+use crate::trial::{TrialContext, TrialHost, TrialOutcome, TrialPlan, spans};
 
 /// Runs a job to its end, or until `cancellation` stops it. Nothing that it started keeps running. If the job directory
 /// of an equal job exists, that job is resumed.
@@ -92,6 +93,8 @@ struct Job {
     max_empty: u32,
     /// Why no further trial may begin, if a problem affects all trials.
     halted: Option<String>,
+    /// Sends the spans of trials. `None` if traces are off.
+    exporting: Option<Exporting>,
 }
 
 impl Job {
@@ -110,17 +113,19 @@ impl Job {
             write_json(&dir.config(), records.job_config()).map_err(write(dir.config()))?;
         }
         let log = Log::create(&dir.log()).map_err(write(dir.log()))?;
+        let (tracer, exporting) = settings.traces.clone().map(Tracer::start).transpose()?.unzip();
         let label = JobLabel::new(records.job_name());
         let first: Vec<_> = remaining.plans.iter().map(|stretch| &stretch.first).collect();
         let place = TrialHost::connect(&settings, &first, &label, &dir).await?;
-        let (proxy, admin, published) =
-            match JobProxy::start(settings.proxy, place.bind_address(), dir.data()).await {
-                Ok(started) => started,
-                Err(error) => {
-                    close(place).await;
-                    return Err(error);
-                }
-            };
+        let traces = settings.traces.clone();
+        let started = JobProxy::start(settings.proxy, place.bind_address(), dir.data(), traces).await;
+        let (proxy, admin, published) = match started {
+            Ok(started) => started,
+            Err(error) => {
+                close(place).await;
+                return Err(error);
+            }
+        };
         let (started_before, retries) = left.map_or((None, 0), |left| (left.started_at, left.retries));
         let context = TrialContext {
             started_at: started_before.unwrap_or_else(Timestamp::now),
@@ -134,6 +139,7 @@ impl Job {
             sampling: settings.sampling,
             retry: settings.retry,
             events: Arc::clone(&progress.events),
+            tracer,
             records: records.trials().clone(),
             cancellation,
         };
@@ -153,6 +159,7 @@ impl Job {
             empty_in_a_row: 0,
             max_empty: settings.max_empty_trials,
             halted: None,
+            exporting,
         };
         job.put_rewards_left().await;
         for plan in &remaining.interrupted {
@@ -270,6 +277,9 @@ impl Job {
             log.line(format!("no further trial begins: {why}"));
             self.halted = Some(why);
         }
+        if let Some(tracer) = &self.context.tracer {
+            spans::record(tracer, self.records.job_name(), plan, &outcome);
+        }
         let again = self.next_attempt(plan, &outcome);
         self.progress.events.trial_ended(&outcome, again.is_some());
         match again {
@@ -322,8 +332,11 @@ impl Job {
         rollouts: Option<rollouts::RolloutFiles>,
         mut problems: Vec<String>,
     ) -> JobReport {
-        let Self { context, proxy, progress, attempts, .. } = self;
+        let Self { context, proxy, progress, attempts, exporting, .. } = self;
         problems.extend(proxy.stop().await);
+        if let Some(exporting) = exporting {
+            exporting.finish().await;
+        }
         // No trial runs any more, so this is the only owner of the context.
         let (dir, planned) = (context.dir.clone(), attempts.planned());
         if let Some(TrialContext { place, log, .. }) = Arc::into_inner(context) {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
+use rolltap_proxy::traces::TraceSettings;
 use rolltap_proxy::{Address, History, InvalidAddress, PlaneTls, PublicUrl, RenderSettings, UpstreamTls};
 use serde_json::{Map, Value};
 
@@ -55,6 +56,8 @@ pub struct JobSettings {
     pub sampling: Map<String, Value>,
     /// The time limits of the phases of every trial.
     pub timeouts: TimeoutPolicy,
+    /// Where spans of trials go, and of calls through an embedded proxy. `None` makes no spans.
+    pub traces: Option<TraceSettings>,
 }
 
 impl JobSettings {
@@ -93,6 +96,7 @@ impl JobSettings {
             history: None,
             sampling: Map::new(),
             timeouts: TimeoutPolicy::default(),
+            traces: None,
         }
     }
 }

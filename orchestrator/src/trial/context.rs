@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use rolltap_proxy::History;
+use rolltap_proxy::traces::Tracer;
 use serde_json::{Map, Value};
 
 use super::published_plane::PublishedPlane;
@@ -29,6 +30,8 @@ pub(crate) struct TrialContext {
     pub(crate) sampling: Map<String, Value>,
     pub(crate) retry: RetryConfig,
     pub(crate) events: Arc<Events>,
+    /// `None` if traces are off.
+    pub(crate) tracer: Option<Tracer>,
     pub(crate) records: TrialRecords,
     pub(crate) cancellation: Cancellation,
 }

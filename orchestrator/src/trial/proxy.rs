@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use rolltap_proxy::api::{OpenTrial, TrialOpened, TrialStatus};
 
-use super::{Round, Trial};
+use super::{Round, Trial, spans};
 use crate::admin_client::AdminError;
 use crate::failure::{Cause, Phase, TrialFailure, chain};
 
@@ -25,7 +25,8 @@ impl Trial<'_> {
             sampling: self.context.sampling.clone(),
             ..OpenTrial::of_task(plan.task_id.clone())
         };
-        match self.context.admin.open_trial(&trial).await {
+        let span = self.context.tracer.as_ref().map(|tracer| spans::place(tracer, plan));
+        match self.context.admin.open_trial_in(&trial, span).await {
             Ok(opened) => {
                 self.outcome.opened = true;
                 self.log.line(format!("trial opened at the proxy as {}", opened.trial_id));

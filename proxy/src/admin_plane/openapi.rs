@@ -126,6 +126,13 @@ impl Operation<'_> {
         self.parameters.push(json!({"name": name, "in": "path", "required": true, "schema": schema}));
     }
 
+    /// Adds an optional header of the request, with a text.
+    pub(super) fn header_parameter(&mut self, name: &str, description: &str) {
+        let schema = json!({"type": "string"});
+        let parameter = json!({"name": name, "in": "header", "required": false, "description": description, "schema": schema});
+        self.parameters.push(parameter);
+    }
+
     /// Adds each field of `T` as a parameter of the query.
     pub(super) fn query<T: JsonSchema>(&mut self) {
         // The fields themselves instead of a reference: a query string has no schema of its own in the document.

@@ -10,6 +10,8 @@ use super::AdminPlane;
 use super::endpoint::Answer;
 use super::error::AdminError;
 use super::openapi::Operation;
+use crate::common::metrics::OperationState;
+use crate::lifecycle::open::Lifecycle;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -36,6 +38,13 @@ pub(super) async fn ready(State(plane): State<Arc<AdminPlane>>) -> Result<&'stat
 pub(super) async fn metrics(State(plane): State<Arc<AdminPlane>>) -> Result<OpenMetrics, AdminError> {
     // Gauges of the feed are read here, so that no change of the ledger has to update them.
     plane.metrics.stand(plane.lifecycle.feed.ledger().counts());
+    let Lifecycle { upstream, store, .. } = &plane.lifecycle;
+    plane.metrics.operation(OperationState {
+        can_capture: store.check().is_ok(),
+        calls_in_flight: upstream.load().in_flight(),
+        calls_held: upstream.load().held(),
+        upstreams: upstream.counts(),
+    });
     plane.metrics.text().map(OpenMetrics).map_err(|error| AdminError::internal(error.to_string()))
 }
 

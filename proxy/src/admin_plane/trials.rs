@@ -12,6 +12,7 @@ use super::AdminPlane;
 use super::audit::Subject;
 use super::endpoint::Created;
 use super::error::AdminError;
+use super::opener_span::OpenerSpan;
 use crate::api::{OpenTrial, PutReward, TrialOpened, TrialStatus};
 use crate::common::trial_key::TrialKey;
 use crate::dialect::chat::request::NOT_SAMPLING;
@@ -19,6 +20,7 @@ use crate::trial::Trial;
 
 pub(super) async fn open(
     State(plane): State<Arc<AdminPlane>>,
+    OpenerSpan(span): OpenerSpan,
     body: Result<Json<OpenTrial>, JsonRejection>,
 ) -> Result<Created<TrialOpened>, AdminError> {
     let Json(asked) = body?;
@@ -30,7 +32,9 @@ pub(super) async fn open(
     }
     let key = TrialKey::generate()
         .map_err(|error| AdminError::internal(format!("no randomness for a key: {error}")))?;
-    let trial = plane.lifecycle.open(asked, key.clone()).await?;
+    // The runner's span is stored even without a collector: the next process of the proxy may have one.
+    let traceparent = span.map(|span| span.traceparent());
+    let trial = plane.lifecycle.open(asked, key.clone(), traceparent).await?;
     let facts = &trial.opened().facts;
     let (trial_id, group_id) = (facts.trial_id.clone(), facts.group_id.clone());
     let base_urls = plane.public_url.base_urls(&key);

@@ -121,6 +121,7 @@ impl AgentPlane {
             fingerprint,
             redaction: Arc::clone(&self.lifecycle.redaction),
             gateway: Gateway::of(&request.parts.headers),
+            observer: self.lifecycle.observers.of_call(request.trial.opened(), &request.parts.headers),
         };
         let resident = request.trial.resident(&self.lifecycle.store).await;
         Ok(request.trial.admit(&resident, candidate)?)

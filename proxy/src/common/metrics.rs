@@ -1,6 +1,11 @@
 //! The metrics of the proxy, for Prometheus.
 
+mod calls;
+mod counts;
+mod operation;
+
 use std::fmt;
+use std::sync::Arc;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -8,8 +13,12 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use rolltap_rollout::call::Flaw;
 use rolltap_rollout::continuation::Continuation;
+
+pub(crate) use calls::CallMetrics;
+pub(crate) use counts::{DroppedSpans, FlawCounts, SpanDrop};
+use operation::OperationGauges;
+pub(crate) use operation::{OperationState, UpstreamCounts};
 
 use super::refusal_counts::RefusalCounts;
 
@@ -28,21 +37,9 @@ pub(crate) struct Metrics {
     trials_asleep: Counter,
     flaws: FlawCounts,
     refusals: RefusalCounts,
-}
-
-/// Counts complete calls whose record lacks something, by flaw. Clones share the counters.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct FlawCounts(Family<Flawed, Counter>);
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Flawed {
-    flaw: &'static str,
-}
-
-impl FlawCounts {
-    pub(crate) fn count(&self, flaw: Flaw) {
-        self.0.get_or_create(&Flawed { flaw: flaw.as_str() }).inc();
-    }
+    dropped_spans: DroppedSpans,
+    calls: Arc<CallMetrics>,
+    operation: OperationGauges,
 }
 
 /// The numbers of trials and groups in each state.
@@ -97,10 +94,24 @@ pub(crate) enum Audit {
     Failed,
 }
 
+impl Audit {
+    const ALL: [Self; 4] = [Self::Equal, Self::Different, Self::Unanswered, Self::Failed];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Equal => "equal",
+            Self::Different => "different",
+            Self::Unanswered => "unanswered",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 impl Metrics {
     pub(crate) fn new() -> Self {
         let mut registry = Registry::with_prefix("rolltap");
-        let (prompts, audits, shapes_off) = (Family::default(), Family::default(), Gauge::default());
+        let (prompts, shapes_off) = (Family::default(), Gauge::default());
+        let audits: Family<Audited, Counter> = Family::default();
         registry.register(
             "prompts",
             "Prompts by what became of them: a new conversation, continued token for token, or left to the server",
@@ -145,14 +156,16 @@ impl Metrics {
             "Times that an open trial gave its memory back, to be read from the captures when it is called for again",
             trials_asleep.clone(),
         );
-        let flaws = FlawCounts::default();
-        registry.register(
-            "call_flaws",
-            "Complete calls whose record lacks something, so that nothing or not all of them can be trained",
-            flaws.0.clone(),
-        );
+        let flaws = FlawCounts::registered(&mut registry);
         let refusals = RefusalCounts::default();
         refusals.register(&mut registry);
+        let dropped_spans = DroppedSpans::registered(&mut registry);
+        // A series that begins at 0 lets an alert see its first increase.
+        for outcome in Audit::ALL {
+            drop(audits.get_or_create(&Audited { outcome: outcome.as_str() }));
+        }
+        let calls = Arc::new(CallMetrics::registered(&mut registry));
+        let operation = OperationGauges::registered(&mut registry);
         Self {
             registry,
             prompts,
@@ -166,7 +179,25 @@ impl Metrics {
             trials_asleep,
             flaws,
             refusals,
+            dropped_spans,
+            calls,
+            operation,
         }
+    }
+
+    /// Returns the metrics of calls.
+    pub(crate) fn calls(&self) -> Arc<CallMetrics> {
+        Arc::clone(&self.calls)
+    }
+
+    /// Returns the counters of dropped spans.
+    pub(crate) fn dropped_spans(&self) -> DroppedSpans {
+        self.dropped_spans.clone()
+    }
+
+    /// Sets the gauges of the store and the upstreams.
+    pub(crate) fn operation(&self, state: OperationState) {
+        self.operation.set(state);
     }
 
     /// Returns the flaw counters, for the modules that detect flaws.
@@ -215,24 +246,14 @@ impl Metrics {
 
     /// Counts the prompt of an ended call, by its kind and cause.
     pub(crate) fn prompt(&self, continuation: &Continuation) {
-        let kind = match continuation {
-            Continuation::Fresh { .. } => "fresh",
-            Continuation::Spliced { .. } => "spliced",
-            Continuation::Rendered { .. } => "rendered",
-        };
+        let kind = continuation.kind();
         // A Prometheus label needs a value, so a missing cause is the empty text.
         let cause = continuation.cause().map(|cause| cause.as_str()).unwrap_or_default();
         self.prompts.get_or_create(&Prompt { kind, cause }).inc();
     }
 
     pub(crate) fn audited(&self, outcome: Audit) {
-        let outcome = match outcome {
-            Audit::Equal => "equal",
-            Audit::Different => "different",
-            Audit::Unanswered => "unanswered",
-            Audit::Failed => "failed",
-        };
-        self.audits.get_or_create(&Audited { outcome }).inc();
+        self.audits.get_or_create(&Audited { outcome: outcome.as_str() }).inc();
     }
 
     /// Counts one more shape of requests whose prompts are not spliced.
@@ -256,6 +277,7 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use rolltap_rollout::branch_cause::BranchCause;
+    use rolltap_rollout::call::Flaw;
 
     use super::*;
 

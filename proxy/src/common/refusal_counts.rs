@@ -49,7 +49,20 @@ pub(crate) enum DenialCause {
     WebPage,
 }
 
+impl ConnectionCause {
+    const ALL: [Self; 2] = [Self::Silent, Self::Address];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Silent => "silent",
+            Self::Address => "address",
+        }
+    }
+}
+
 impl DenialCause {
+    const ALL: [Self; 3] = [Self::Token, Self::Role, Self::WebPage];
+
     fn as_str(self) -> &'static str {
         match self {
             Self::Token => "token",
@@ -61,6 +74,13 @@ impl DenialCause {
 
 impl RefusalCounts {
     pub(crate) fn register(&self, registry: &mut Registry) {
+        // A series that begins at 0 lets an alert see its first increase.
+        for cause in ConnectionCause::ALL.map(ConnectionCause::as_str) {
+            drop(self.connections.get_or_create(&Cause { cause }));
+        }
+        for cause in DenialCause::ALL.map(DenialCause::as_str) {
+            drop(self.admin.get_or_create(&Cause { cause }));
+        }
         registry.register(
             "calls_refused",
             "Requests of agents that the proxy answered with an error of its own, by the code of the error",
@@ -100,11 +120,7 @@ impl RefusalCounts {
 
     /// Counts a connection of an agent that was refused or closed.
     pub(crate) fn connection(&self, cause: ConnectionCause) {
-        let cause = match cause {
-            ConnectionCause::Silent => "silent",
-            ConnectionCause::Address => "address",
-        };
-        self.connections.get_or_create(&Cause { cause }).inc();
+        self.connections.get_or_create(&Cause { cause: cause.as_str() }).inc();
     }
 
     /// Counts a denied request to the admin plane.
@@ -138,11 +154,8 @@ mod tests {
         let metrics = Metrics::new();
         let counts = metrics.refusals();
         counts.call("trial_limit_reached");
-        counts.connection(ConnectionCause::Silent);
-        counts.connection(ConnectionCause::Address);
-        [DenialCause::Token, DenialCause::Role, DenialCause::WebPage]
-            .iter()
-            .for_each(|&cause| counts.admin(cause));
+        ConnectionCause::ALL.into_iter().for_each(|cause| counts.connection(cause));
+        DenialCause::ALL.into_iter().for_each(|cause| counts.admin(cause));
         counts.admin_tokens_are_stale(true);
         counts.audit_is_failing(true);
         counts.audit_record_lost();

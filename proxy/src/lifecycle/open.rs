@@ -17,6 +17,7 @@ use crate::feed::{Feed, OpenRefusal};
 use crate::prefix::ExactPrefix;
 use crate::store::{self, Event, Opened, Store, StoreError};
 use crate::trial::Trial;
+use crate::trial::observer::Observers;
 use crate::trial::registry::{NameTaken, Trials};
 use crate::upstream::Pool;
 
@@ -38,6 +39,7 @@ pub(crate) struct Lifecycle {
     pub(crate) limits: Limits,
     /// The secrets that no record may contain.
     pub(crate) redaction: Arc<Redaction>,
+    pub(crate) observers: Observers,
 }
 
 /// The reason why a trial is not opened.
@@ -58,16 +60,26 @@ pub(crate) enum OpenError {
 
 impl Lifecycle {
     /// Opens a trial for the holder of `key`, and returns once it is durable. The opening ends also if its caller is
-    /// dropped.
-    pub(crate) async fn open(&self, asked: OpenTrial, key: TrialKey) -> Result<Arc<Trial>, OpenError> {
+    /// dropped. `traceparent` names the span of the runner that opens the trial.
+    pub(crate) async fn open(
+        &self,
+        asked: OpenTrial,
+        key: TrialKey,
+        traceparent: Option<String>,
+    ) -> Result<Arc<Trial>, OpenError> {
         let lifecycle = self.clone();
-        to_the_end(async move { lifecycle.open_durably(asked, &key).await }).await
+        to_the_end(async move { lifecycle.open_durably(asked, &key, traceparent).await }).await
     }
 
-    async fn open_durably(&self, asked: OpenTrial, key: &TrialKey) -> Result<Arc<Trial>, OpenError> {
+    async fn open_durably(
+        &self,
+        asked: OpenTrial,
+        key: &TrialKey,
+        traceparent: Option<String>,
+    ) -> Result<Arc<Trial>, OpenError> {
         // The place is reserved first, so that a failing store rejects the opening before anything changes.
         let place = self.store.reserve().await?;
-        let opened = self.opened(asked, key).await;
+        let opened = Opened { traceparent, ..self.opened(asked, key).await };
         // Registered before the write, so that two trials of one name cannot both be written. The admin plane returns
         // the key only after the write.
         let trial = self.trials.add(Trial::new(opened.clone()))?;
@@ -116,7 +128,7 @@ impl Lifecycle {
         let trial_id = TrialId::new(name)?;
         let asked =
             OpenTrial { trial_id: Some(trial_id.clone()), ..OpenTrial::of_task(TaskId::new("implicit")?) };
-        match self.open_durably(asked, key).await {
+        match self.open_durably(asked, key, None).await {
             Err(OpenError::NameTaken(taken)) => self.trials.by_id(&trial_id).ok_or(taken.into()),
             opened => opened,
         }
@@ -151,6 +163,7 @@ impl Lifecycle {
             group_deadline: asked.group_deadline,
             metadata: asked.metadata,
             at: clock::now(),
+            traceparent: None,
         }
     }
 }
@@ -175,7 +188,9 @@ mod tests {
         let settings = PoolSettings::default();
         let upstream = Pool::start(Vec::new(), settings, patience, policy, store.clone(), flaws).unwrap();
         let metrics = Arc::new(Metrics::new());
-        let prefix = ExactPrefix::start(RenderSettings::default(), Arc::clone(&upstream), metrics).unwrap();
+        let prefix =
+            ExactPrefix::start(RenderSettings::default(), Arc::clone(&upstream), Arc::clone(&metrics))
+                .unwrap();
         let lifecycle = Lifecycle {
             trials: Arc::default(),
             feed: Feed::new(Ledger::default()).0,
@@ -187,6 +202,7 @@ mod tests {
             training: TrainingPolicy::default(),
             limits: Limits::default(),
             redaction: Arc::default(),
+            observers: Observers { metrics: metrics.calls(), tracer: None },
         };
         (lifecycle, thread)
     }

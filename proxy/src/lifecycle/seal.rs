@@ -7,6 +7,7 @@ use tokio::task::JoinError;
 use super::open::Lifecycle;
 use crate::common::to_the_end::to_the_end;
 use crate::store::{self, Event, StoreError};
+use crate::traces::TrialSpan;
 use crate::trial::Trial;
 
 /// The reason why a trial is not known to be sealed. The caller may repeat the seal.
@@ -39,6 +40,9 @@ impl Lifecycle {
         store::outcome(place.append(event).await)?;
         if is_new {
             let summary = trial.summary(store).await.as_ref().clone();
+            if let Some(tracer) = &self.observers.tracer {
+                TrialSpan::of(tracer, trial.opened()).sealed(tracer, trial.opened(), at, &summary);
+            }
             let trial_id = trial_id.clone();
             // A failure is ignored: without a stored summary, the next process computes it from the calls.
             drop(store.reserve().await.map(|place| place.append(Event::Summed { trial_id, summary })));

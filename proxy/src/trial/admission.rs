@@ -12,6 +12,7 @@ use crate::common::redaction::Redaction;
 use crate::store::CallSlots;
 use crate::trial::TrialState;
 use crate::trial::disconnect::Gateway;
+use crate::trial::observer::CallObserver;
 use crate::trial::retry::Fingerprint;
 
 /// A call that asks to be admitted.
@@ -27,6 +28,7 @@ pub(crate) struct Candidate {
     pub(crate) redaction: Arc<Redaction>,
     /// The gateway that forwarded the request, or `None` if there seems to be none.
     pub(crate) gateway: Option<Gateway>,
+    pub(crate) observer: CallObserver,
 }
 
 /// The reason why a trial makes no further call.

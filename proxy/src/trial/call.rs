@@ -17,6 +17,7 @@ use crate::recorder::Recorder;
 use crate::store::{self, CallEntry, Durable, QueueSlot, StoreError};
 use crate::trial::Trial;
 use crate::trial::disconnect::{self, Gateway, Progress};
+use crate::trial::observer::{self, CallObserver};
 use crate::trial::replay::{Replay, ReplayHead};
 use crate::trial::retry::Fingerprint;
 use crate::trial::stream::{Broken, ReadOutcome, Streaming};
@@ -32,6 +33,7 @@ pub(crate) struct InFlightCall {
     /// Identifies a marked retry of the call. `None` if the client does not mark retries.
     fingerprint: Option<Fingerprint>,
     gateway: Option<Gateway>,
+    observer: CallObserver,
     state: Mutex<CallState>,
 }
 
@@ -45,8 +47,9 @@ struct CallState {
     records: Vec<Arc<Call>>,
 }
 
+/// The parts of a call that end with it.
 #[derive(Debug)]
-struct Live {
+pub(super) struct Live {
     recorder: Recorder,
     /// Resolves once the intent to send the call is durable.
     intent: Option<Durable>,
@@ -77,18 +80,16 @@ pub(crate) struct SharedDurable(Shared<Durable>);
 pub(crate) struct CallEnded;
 
 impl InFlightCall {
-    pub(crate) fn new(
+    pub(super) fn new(
         trial: Arc<Trial>,
         ordinal: u64,
         fingerprint: Option<Fingerprint>,
         gateway: Option<Gateway>,
-        recorder: Recorder,
-        intent: Durable,
-        place: QueueSlot,
+        observer: CallObserver,
+        live: Live,
     ) -> Self {
-        let live = Live { recorder, intent: Some(intent), place, stream: None, waiting: None };
         let state = Mutex::new(CallState { live: Some(live), undelivered: None, records: Vec::new() });
-        Self { trial, ordinal, fingerprint, gateway, state }
+        Self { trial, ordinal, fingerprint, gateway, observer, state }
     }
 
     pub(crate) fn trial(&self) -> &Trial {
@@ -201,6 +202,7 @@ impl InFlightCall {
         let answers = live.recorder.take_answers();
         let unrecorded = live.recorder.unrecorded_tokens();
         let redaction = live.recorder.redaction();
+        let sending = observer::sending(&live.recorder);
         let calls = live.recorder.finish(status, error).into_iter();
         let mut calls: Vec<_> = calls.map(|call| CallEntry { call: Arc::new(call), told: None }).collect();
         let is_complete = calls.iter().all(|kept| kept.call.status == CallStatus::Complete);
@@ -212,6 +214,7 @@ impl InFlightCall {
         // all records.
         let kept = SharedDurable(live.place.append_calls(calls).shared());
         self.trial.call_ended(self.ordinal, &records, unrecorded);
+        self.observer.ended(&records, sending);
         state.records = records;
         state.undelivered = state.undelivered.take().filter(|_| is_complete);
         state.undelivered.iter_mut().for_each(|answer| answer.kept = Some(kept.clone()));
@@ -254,6 +257,11 @@ impl InFlightCall {
 }
 
 impl Live {
+    /// Begins a call that its trial has admitted. `intent` resolves once the intent to send the call is durable.
+    pub(super) fn begin(recorder: Recorder, intent: Durable, place: QueueSlot) -> Self {
+        Self { recorder, intent: Some(intent), place, stream: None, waiting: None }
+    }
+
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<ReadOutcome, Broken>> {
         let Some(stream) = &mut self.stream else {
             return Poll::Ready(Err(Broken::Unfinished("none began")));

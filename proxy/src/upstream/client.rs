@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 
 use super::Address;
-use super::http1::{AnswerError, Connections, ReadLimits, ServerTls};
+use super::http1::{AnswerError, Connections, ReadLimits, Request, RequestHead, ServerTls};
 use super::replica::Outgoing;
 use super::send_error::SendFailure;
 use super::tls::UpstreamTls;
@@ -65,8 +65,27 @@ impl UpstreamClient {
     pub async fn get(&self, path: &str) -> Result<Response<Bytes>, AskError> {
         let headers = HeaderMap::new();
         let question = Outgoing { method: Method::GET, path, headers: &headers, body: Bytes::new() };
-        let question = question.to_server(&self.address).map_err(Reason::Send)?;
-        let asked = tokio::time::timeout(self.silence, self.connections.request(&question)).await;
+        self.ask(&question.to_server(&self.address).map_err(Reason::Send)?).await
+    }
+
+    /// Sends a `POST` with these headers, and reads the whole answer, whatever its status is.
+    ///
+    /// # Errors
+    /// The server does not answer, or its answer breaks off.
+    pub(crate) async fn post(
+        &self,
+        path: &str,
+        headers: &[(HeaderName, HeaderValue)],
+        body: Bytes,
+    ) -> Result<Response<Bytes>, AskError> {
+        let head = RequestHead::new(&Method::POST, self.address.authority(), self.address.prefix(), path);
+        let mut head = head.map_err(|error| Reason::Send(SendFailure::Broken(error.to_string())))?;
+        headers.iter().for_each(|(name, value)| head.add(name, value));
+        self.ask(&head.with_body(body)).await
+    }
+
+    async fn ask(&self, question: &Request) -> Result<Response<Bytes>, AskError> {
+        let asked = tokio::time::timeout(self.silence, self.connections.request(question)).await;
         let asked = asked.unwrap_or(Err(SendFailure::Silent(self.silence)));
         let (head, body) = asked.map_err(Reason::Send)?.into_parts();
         let limits = ReadLimits { bytes: LARGEST, silence: self.silence };

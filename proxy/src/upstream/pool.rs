@@ -16,7 +16,7 @@ use super::replica::{Outgoing, Replica, ReplicaId};
 use super::send_error::{SendError, SendFailure};
 use super::tls::Connector;
 use super::{Address, IdsPlace, ModelCard};
-use crate::common::metrics::FlawCounts;
+use crate::common::metrics::{FlawCounts, UpstreamCounts};
 use crate::common::tls::TlsError;
 use crate::store::{Durable, QueueSlot, Store};
 use crate::upstream::PoolSettings;
@@ -141,6 +141,20 @@ impl Pool {
     /// Returns every server, including draining servers.
     pub(crate) fn replicas(&self) -> Vec<Arc<Replica>> {
         self.replicas.read().unwrap_or_else(PoisonError::into_inner).all.clone()
+    }
+
+    /// Returns the number of servers in each state.
+    pub(crate) fn counts(&self) -> UpstreamCounts {
+        let mut counts = UpstreamCounts::default();
+        for replica in self.replicas() {
+            match replica.ejected() {
+                // A draining server never returns, so its other state has no meaning.
+                _ if replica.is_draining() => counts.draining += 1,
+                Some(_) => counts.ejected += 1,
+                None => counts.healthy += 1,
+            }
+        }
+        counts
     }
 
     /// Removes a server that drains and has no call in flight. Returns whether it was removed.

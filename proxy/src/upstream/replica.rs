@@ -24,11 +24,12 @@ const BACK_AFTER: u32 = 2;
 
 /// The request headers that go upstream. All others are dropped: the agent's own credentials, and headers that control
 /// vLLM (`X-data-parallel-rank`, `X-Vllm-Priority`). Without `accept-encoding`, answers are not compressed.
-const FORWARDED: [HeaderName; 5] = [
+const FORWARDED: [HeaderName; 6] = [
     header::CONTENT_TYPE,
     header::ACCEPT,
     header::USER_AGENT,
     HeaderName::from_static("traceparent"),
+    HeaderName::from_static("tracestate"),
     HeaderName::from_static("x-request-id"),
 ];
 

@@ -3,19 +3,28 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::Replica;
+use crate::common::clock;
 
 /// The replica that answers a call, and its version when the call was sent.
 #[derive(Clone, Debug)]
 pub(crate) struct ServedBy {
     pub(super) replica: Arc<Replica>,
     version_sent: i32,
+    sent_at: Timestamp,
 }
 
 impl ServedBy {
     pub(super) fn new(replica: Arc<Replica>) -> Self {
         let version_sent = replica.version();
-        Self { replica, version_sent }
+        Self { replica, version_sent, sent_at: clock::now() }
+    }
+
+    /// Returns the time at which the call was sent, after any pause.
+    pub(crate) fn sent_at(&self) -> Timestamp {
+        self.sent_at
     }
 
     /// The replica's URL.

@@ -1,12 +1,12 @@
 //! TLS on both planes and to upstreams.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
 use reqwest::{Client, StatusCode};
 use rolltap_proxy::api::TrialOpened;
 use rolltap_proxy::{CertificateFiles, PlaneTls, PoolSettings, Settings, UpstreamTls};
-use rolltap_sim::RunningSim;
 use rolltap_testing::{TestAuthority, TestCertificate, client_trusting, eventually, http_client};
 use rustls::ServerConfig;
 use serde_json::{Value, json};
@@ -116,14 +116,14 @@ async fn the_admin_plane_can_require_certificates_of_clients() {
     assert!(metrics.lines().any(|line| line == failed), "{metrics}");
 }
 
-/// Serves TLS in front of the simulator. Returns the URL.
-async fn gateway(upstream: &RunningSim, certificate: &TestCertificate) -> String {
+/// Serves TLS in front of a server. Returns the URL.
+pub(crate) async fn gateway(upstream: SocketAddr, certificate: &TestCertificate) -> String {
     let (certificate, key) = certificate.der();
     let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
     let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
     let acceptor = TlsAcceptor::from(Arc::new(config.with_single_cert(vec![certificate], key).unwrap()));
     let listener = TcpListener::bind((HOST, 0)).await.unwrap();
-    let (address, upstream) = (listener.local_addr().unwrap(), upstream.addr());
+    let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             let acceptor = acceptor.clone();
@@ -140,7 +140,7 @@ async fn gateway(upstream: &RunningSim, certificate: &TestCertificate) -> String
 async fn calls_go_to_an_upstream_with_a_private_authority() {
     let (authority, data) = (TestAuthority::default(), TempDir::new().unwrap());
     let upstream = simulator(None).await;
-    let url = gateway(&upstream, &authority.certificate(HOST)).await;
+    let url = gateway(upstream.addr(), &authority.certificate(HOST)).await;
     let file = authority.file();
     let tls = UpstreamTls { authorities: vec![file.path().to_owned()], identity: None };
     let settings =
@@ -160,7 +160,7 @@ async fn calls_go_to_an_upstream_with_a_private_authority() {
 async fn an_untrusted_upstream_is_an_error_with_its_remedy() {
     let (authority, data) = (TestAuthority::default(), TempDir::new().unwrap());
     let upstream = simulator(None).await;
-    let url = gateway(&upstream, &authority.certificate(HOST)).await;
+    let url = gateway(upstream.addr(), &authority.certificate(HOST)).await;
     let other = TestAuthority::default().file();
     let tls = UpstreamTls { authorities: vec![other.path().to_owned()], identity: None };
     let settings =

@@ -195,4 +195,7 @@ pub(crate) struct Opened {
     pub(crate) group_deadline: Option<Seconds>,
     pub(crate) metadata: serde_json::Map<String, serde_json::Value>,
     pub(crate) at: Timestamp,
+    /// The span of the runner that opened the trial, as it named it (W3C Trace Context).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) traceparent: Option<String>,
 }
