@@ -182,7 +182,7 @@ impl Exporter {
 
     /// Counts the spans of a batch that the collector takes in part.
     fn note_rejected(&self, answer: &[u8]) {
-        // Collectors may answer in another format, which says nothing about the batch.
+        // Collectors may answer in another format, which has no bearing on the batch.
         let answer =
             ExportTraceServiceResponse::decode(answer).ok().and_then(|answer| answer.partial_success);
         let rejected = answer.map_or(0, |partly| partly.rejected_spans);
