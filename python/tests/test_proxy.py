@@ -85,7 +85,14 @@ def test_async_with_is_the_same(proxy: Proxy) -> None:
     assert refuses(proxy.admin_url)
 
 
-def test_a_cancelled_task_leaves_no_proxy(proxy: Proxy) -> None:
+def test_a_cancelled_task_leaves_no_proxy(upstream: str, tmp_path: Path) -> None:
+    # This program never listens, so the task is waiting for its addresses when it is cancelled. The real one may listen
+    # before the task waits for the first time.
+    silent = tmp_path / "silent"
+    silent.write_text("#!/bin/sh\nexec cat\n")
+    silent.chmod(0o755)
+    proxy = Proxy(upstream, program=silent, timeout=limit(30))
+
     async def run() -> int:
         task = asyncio.create_task(proxy.__aenter__())
         while proxy._server is None:
