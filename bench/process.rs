@@ -4,8 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use rolltap_proxy::Settings;
+use rolltap_proxy::{PoolSettings, Settings, UpstreamTls};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
@@ -26,6 +27,18 @@ impl Process {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let mut addresses = line.split_whitespace().map(|address| address.parse().unwrap());
         Self { address: addresses.next().unwrap(), admin: addresses.next(), child }
+    }
+
+    /// Starts another program on these cores, and waits until it accepts connections at this address.
+    pub(crate) fn start_server(cores: &[usize], program: &[&str], address: SocketAddr) -> Self {
+        let mut command = pinned(cores, Path::new(program[0]));
+        let mut process = Self { child: command.args(&program[1..]).spawn().unwrap(), address, admin: None };
+        while std::net::TcpStream::connect(address).is_err() {
+            let ended = process.child.try_wait().unwrap();
+            assert!(ended.is_none(), "{program:?} does not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        process
     }
 
     /// Starts `rolltap proxy` on these cores.
@@ -103,11 +116,15 @@ pub(crate) fn runtime(workers: &str) -> Runtime {
     builder.enable_all().build().unwrap()
 }
 
-/// Runs the proxy, prints its addresses on stdout, and serves until it is killed.
-pub(crate) fn run_proxy(upstream: &str, data: &str, workers: &str) -> ! {
+/// Runs the proxy, prints its addresses on stdout, and serves until it is killed. The upstream is a URL. The file
+/// `authority` has the certificate of its authority, for a URL with https.
+pub(crate) fn run_proxy(upstream: &str, data: &str, workers: &str, authority: Option<&str>) -> ! {
     runtime(workers).block_on(async {
-        let upstreams = vec![format!("http://{upstream}").parse().unwrap()];
-        let settings = Settings::on_loopback(upstreams, data.into());
+        let tls =
+            UpstreamTls { authorities: authority.map(PathBuf::from).into_iter().collect(), identity: None };
+        let pool = PoolSettings { tls, ..PoolSettings::default() };
+        let settings =
+            Settings { pool, ..Settings::on_loopback(vec![upstream.parse().unwrap()], data.into()) };
         let proxy = rolltap_proxy::start(settings).await.unwrap();
         println!("{} {}", proxy.agent_addrs()[0], proxy.admin_addr());
         loop {

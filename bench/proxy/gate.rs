@@ -1,4 +1,5 @@
 //! The gate: five loads, each on the pass-through and on the proxy in alternating rounds, and a verdict for each goal.
+//! With TLS to the upstream, nginx takes the place of the pass-through, and there are no goals.
 
 use crate::figures::Figures;
 use crate::loads::{Figure, GateLoad, Goal, LOADS};
@@ -6,6 +7,21 @@ use crate::stage::Stage;
 
 /// The path that the pass-through gets.
 pub(crate) const PATH: &str = "/v1/chat/completions";
+
+/// The names of the sides of the gate.
+pub(crate) const SIDES: [&str; 2] = ["pass-through", "proxy"];
+
+/// The texts of a figure.
+struct Line {
+    name: &'static str,
+    result: String,
+    /// The values of the reference and of the proxy, with their unit.
+    values: [String; 2],
+}
+
+fn digits(figure: Figure) -> usize {
+    if figure == Figure::AddedMedian { 0 } else { 2 }
+}
 
 /// The figures of one load.
 #[derive(Debug, Default)]
@@ -27,13 +43,33 @@ pub(crate) async fn run(rounds: usize, workers: usize) -> bool {
     for load in &LOADS {
         let pair = measure(&stage, &key, load, rounds).await;
         missed += load.goals.iter().filter(|goal| !pair.report(load, goal)).count();
-        pair.report_errors();
+        pair.report_errors(SIDES);
     }
     println!(
         "{}",
         if missed == 0 { "all goals are met".to_owned() } else { format!("{missed} goals MISSED") }
     );
     missed == 0
+}
+
+/// Runs all loads with TLS to the upstream, and prints the proxy's figures beside those of nginx. Returns whether all
+/// calls succeeded.
+pub(crate) async fn run_beside_nginx(rounds: usize) -> bool {
+    let stage = Stage::beside_nginx();
+    let key = stage.proxy.open_trial().await;
+    println!("{rounds} rounds, TLS to the upstream, one worker on a core of its own");
+    println!("{:18}  {:22}  {:>7}  {:>14}  {:>12}", "load", "figure", "result", "nginx", "proxy");
+    let mut failed = 0;
+    for load in &LOADS {
+        let pair = measure(&stage, &key, load, rounds).await;
+        for goal in load.goals {
+            let Line { name, result, values: [nginx, proxy] } = pair.line(load, goal.figure);
+            println!("{:18}  {name:22}  {result:>7}  {nginx:>14}  {proxy:>12}", load.name);
+        }
+        pair.report_errors(["nginx", "proxy"]);
+        failed += pair.errors();
+    }
+    failed == 0
 }
 
 /// Runs the rounds of one load. The side that is first alternates, because a change of the machine's speed within a
@@ -61,7 +97,7 @@ impl Pair {
         self.passing.errors + self.proxy.errors
     }
 
-    /// Returns the figure, and the values of the pass-through and of the proxy with their unit.
+    /// Returns the figure, and the values of the reference and of the proxy with their unit.
     fn figure(&self, figure: Figure) -> (f64, [f64; 2], &'static str) {
         let Self { passing, proxy } = self;
         let both =
@@ -76,32 +112,38 @@ impl Pair {
         (if figure == Figure::AddedMedian { ours - theirs } else { ours / theirs }, values, unit)
     }
 
-    /// Prints a line of the table. Returns whether the goal is met. A load with an error meets no goal.
-    fn report(&self, load: &GateLoad, goal: &Goal) -> bool {
-        let (result, [theirs, ours], unit) = self.figure(goal.figure);
-        let is_met = result <= goal.limit && self.errors() == 0;
-        let name = match (goal.figure, load.per_token) {
+    /// Returns the texts of a figure.
+    fn line(&self, load: &GateLoad, figure: Figure) -> Line {
+        let (result, values, unit) = self.figure(figure);
+        let name = match (figure, load.per_token) {
             (Figure::Processor, true) => "CPU per token",
             (Figure::Processor, false) => "CPU per call",
             (Figure::AddedMedian, _) => "one-way p50, added us",
             (Figure::Slowest, _) => "one-way p99",
             (Figure::Memory, _) => "memory per stream",
         };
-        let digits = if goal.figure == Figure::AddedMedian { 0 } else { 2 };
+        let digits = digits(figure);
+        let values = values.map(|value| format!("{value:.1} {unit}"));
+        Line { name, result: format!("{result:.digits$}"), values }
+    }
+
+    /// Prints a line of the table. Returns whether the goal is met. A load with an error meets no goal.
+    fn report(&self, load: &GateLoad, goal: &Goal) -> bool {
+        let is_met = self.figure(goal.figure).0 <= goal.limit && self.errors() == 0;
+        let Line { name, result, values: [theirs, ours] } = self.line(load, goal.figure);
+        let digits = digits(goal.figure);
         let hoped_for = goal.hoped_for.map_or_else(String::new, |hoped_for| format!("{hoped_for:.2}"));
         println!(
-            "{:18}  {name:22}  {result:7.digits$}  {:6.digits$}  {hoped_for:>6}  {:6}  {:>14}  {:>12}",
+            "{:18}  {name:22}  {result:>7}  {:6.digits$}  {hoped_for:>6}  {:6}  {theirs:>14}  {ours:>12}",
             load.name,
             goal.limit,
             if is_met { "ok" } else { "MISSED" },
-            format!("{theirs:.1} {unit}"),
-            format!("{ours:.1} {unit}"),
         );
         is_met
     }
 
-    pub(crate) fn report_errors(&self) {
-        for (name, figures) in [("pass-through", &self.passing), ("proxy", &self.proxy)] {
+    pub(crate) fn report_errors(&self, sides: [&str; 2]) {
+        for (name, figures) in sides.into_iter().zip([&self.passing, &self.proxy]) {
             if let Some(error) = &figures.first_error {
                 println!("  {} errors of the {name}, the first one: {error}", figures.errors);
             }

@@ -56,7 +56,7 @@ pub(crate) async fn run() -> Result<bool, String> {
                 verdict(holds),
                 ratio / known
             );
-            pair.report_errors();
+            pair.report_errors(gate::SIDES);
             if holds {
                 break;
             }

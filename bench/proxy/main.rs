@@ -1,5 +1,5 @@
-//! The cost of the proxy beside that of a hyper pass-through that captures nothing. `just bench gate` runs it, and
-//! docs/explanation/performance.md explains the figures.
+//! The cost of the proxy beside that of a hyper pass-through, or of nginx, which capture nothing. `just bench gate` runs
+//! it, and docs/explanation/performance.md explains the figures.
 //!
 //! The first argument is the measurement. The measured processes are this program in another role.
 
@@ -18,6 +18,7 @@ mod gate;
 mod guard;
 mod load;
 mod loads;
+mod nginx;
 mod options;
 mod pass_through;
 #[path = "../process.rs"]
@@ -38,6 +39,7 @@ use process::runtime;
 
 const USAGE: &str = "usage: gate [--rounds N] [--workers N]
        gate --guard [--update]
+       gate --tls [--rounds N]
        scaling [--seconds N] [--trials N]
        soak --rolltap PROGRAM [--minutes N]";
 
@@ -45,11 +47,17 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["upstream"] => runtime("1").block_on(upstream::run()),
+        ["upstream"] => runtime("1").block_on(upstream::run(None)),
+        ["upstream", certificate, key] => {
+            runtime("1").block_on(upstream::run(Some(nginx::acceptor(certificate, key))))
+        }
         ["pass-through", upstream, workers] => {
             runtime(workers).block_on(pass_through::run(upstream.parse().unwrap()))
         }
-        ["proxy", upstream, data, workers] => process::run_proxy(upstream, data, workers),
+        ["proxy", upstream, data, workers] => process::run_proxy(upstream, data, workers, None),
+        ["proxy", upstream, data, workers, authority] => {
+            process::run_proxy(upstream, data, workers, Some(authority))
+        }
         [measurement, ref options @ ..] => match measure(measurement, options) {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::FAILURE,
@@ -74,6 +82,10 @@ fn measure(measurement: &str, options: &[&str]) -> Result<bool, String> {
             ["--guard", "--update"] => runtime.block_on(guard::update()),
             _ => Err("--guard has no other option than --update".to_owned()),
         },
+        "gate" if options.first() == Some(&"--tls") => {
+            let options = Options::parse(&options[1..], &["--rounds"])?;
+            Ok(runtime.block_on(gate::run_beside_nginx(options.number("--rounds", 5)?)))
+        }
         "gate" => {
             let options = Options::parse(options, &["--rounds", "--workers"])?;
             let (rounds, workers) = (options.number("--rounds", 5)?, options.number("--workers", 1)?);

@@ -1,4 +1,4 @@
-//! The processes of a measurement: the pass-through and the proxy on the first cores, and upstream beside the load.
+//! The processes of a measurement: the reference and the proxy on the first cores, and upstream beside the load.
 
 use std::num::NonZeroUsize;
 use std::sync::LazyLock;
@@ -6,14 +6,16 @@ use std::sync::LazyLock;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tempfile::TempDir;
 
+use crate::nginx::{self, TlsFiles};
 use crate::process::Process;
 
 /// The processes of a measurement. All stop on drop.
 pub(crate) struct Stage {
+    /// The pass-through, or nginx.
     pub(crate) passing: Process,
     pub(crate) proxy: Process,
     _upstream: Process,
-    _data: TempDir,
+    _files: TempDir,
 }
 
 /// Which cores run what.
@@ -53,17 +55,35 @@ impl Stage {
         cores.confine_load();
         let upstream = Process::start_on(&cores.load, &["upstream"]);
         let (address, count) = (upstream.address.to_string(), workers.to_string());
+        let url = format!("http://{address}");
         let data = tempfile::tempdir().unwrap();
         let folder = data.path().to_str().unwrap();
         Self {
             passing: Process::start_on(&cores.measured, &["pass-through", &address, &count]),
-            proxy: Process::start_on(&cores.measured, &["proxy", &address, folder, &count]),
+            proxy: Process::start_on(&cores.measured, &["proxy", &url, folder, &count]),
             _upstream: upstream,
-            _data: data,
+            _files: data,
         }
     }
 
-    /// Returns the proxy or the pass-through.
+    /// Confines this process to the load's core and starts nginx and the proxy in front of an upstream with TLS.
+    pub(crate) fn beside_nginx() -> Self {
+        let cores = Cores::of_workers(1);
+        cores.confine_load();
+        let files = tempfile::tempdir().unwrap();
+        let TlsFiles { authority, certificate, key } = TlsFiles::written_to(files.path());
+        let upstream = Process::start_on(&cores.load, &["upstream", &certificate, &key]);
+        let (url, data) = (format!("https://{}", upstream.address), files.path().join("data"));
+        let proxy = ["proxy", &url, data.to_str().unwrap(), "1", &authority];
+        Self {
+            passing: nginx::start(&cores.measured, upstream.address, files.path()),
+            proxy: Process::start_on(&cores.measured, &proxy),
+            _upstream: upstream,
+            _files: files,
+        }
+    }
+
+    /// Returns the proxy or the reference.
     pub(crate) fn side(&self, is_proxy: bool) -> &Process {
         if is_proxy { &self.proxy } else { &self.passing }
     }

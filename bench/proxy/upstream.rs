@@ -13,23 +13,31 @@ use http_body_util::{BodyExt, Either, Full};
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep};
+use tokio_rustls::TlsAcceptor;
 
 use crate::answer::{self, Answer, Events};
 
-/// Prints its address on stdout and serves until it is killed.
-pub(crate) async fn run() -> ! {
+/// Prints its address on stdout and serves until it is killed. `tls` is `None` for HTTP without TLS.
+pub(crate) async fn run(tls: Option<TlsAcceptor>) -> ! {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     println!("{}", listener.local_addr().unwrap());
     loop {
         let (stream, _) = listener.accept().await.unwrap();
         stream.set_nodelay(true).unwrap();
-        let mut server = hyper::server::conn::http1::Builder::new();
-        let connection = server
-            .max_buf_size(1 << 20)
-            .serve_connection(TokioIo::new(stream), hyper::service::service_fn(answer));
-        tokio::spawn(connection);
+        match tls.clone() {
+            None => drop(tokio::spawn(serve(stream))),
+            Some(tls) => drop(tokio::spawn(async move { serve(tls.accept(stream).await.unwrap()).await })),
+        }
     }
+}
+
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + 'static) {
+    let mut server = hyper::server::conn::http1::Builder::new();
+    let service = hyper::service::service_fn(answer);
+    // The connection ends with an error if the agent aborts its call.
+    drop(server.max_buf_size(1 << 20).serve_connection(TokioIo::new(stream), service).await);
 }
 
 async fn answer(request: Request<Incoming>) -> Result<Response<Either<Full<Bytes>, Stream>>, Infallible> {

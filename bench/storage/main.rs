@@ -35,7 +35,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         // The runtime of the proxy is the one that the program uses.
-        ["proxy", upstream, data] => process::run_proxy(upstream, data, "1"),
+        ["proxy", upstream, data] => process::run_proxy(upstream, data, "1", None),
         [] => measure(None),
         ["--tokenizer", dir] => measure(Some(Path::new(dir))),
         _ => println!("usage: [--tokenizer DIR], the directory of a model's tokenizer.json"),
@@ -107,7 +107,8 @@ impl Stage {
     async fn set(text: &Arc<Text>, size: Size) -> Self {
         let upstream = upstream::start(Arc::clone(text), size).await;
         let data = tempfile::tempdir().unwrap();
-        let proxy = Process::start_on(&[0], &["proxy", &upstream.to_string(), data.path().to_str().unwrap()]);
+        let proxy =
+            Process::start_on(&[0], &["proxy", &format!("http://{upstream}"), data.path().to_str().unwrap()]);
         Self { upstream, data, proxy, http: rolltap_testing::http_client() }
     }
 
@@ -116,7 +117,8 @@ impl Stage {
         let Self { upstream, data, proxy, http } = self;
         drop(proxy);
         let began = Instant::now();
-        let proxy = Process::start_on(&[0], &["proxy", &upstream.to_string(), data.path().to_str().unwrap()]);
+        let proxy =
+            Process::start_on(&[0], &["proxy", &format!("http://{upstream}"), data.path().to_str().unwrap()]);
         let url = format!("http://{}/readyz", proxy.admin.unwrap());
         while http.get(&url).send().await.unwrap().status() != 200 {
             tokio::task::yield_now().await;
