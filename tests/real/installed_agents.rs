@@ -33,7 +33,8 @@ pub(crate) const CLAUDE_CODE: Part = Part {
     more: r#", description = "write it""#,
     done: SAID,
 };
-const CODEX: Part = Part { agent: "codex", tool: "exec_command", argument: "cmd", more: "", done: SAID };
+pub(crate) const CODEX: Part =
+    Part { agent: "codex", tool: "exec_command", argument: "cmd", more: "", done: SAID };
 const OPENCODE: Part = Part {
     agent: "opencode",
     tool: "bash",

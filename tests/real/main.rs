@@ -37,6 +37,7 @@ mod litellm;
 mod messages;
 mod mini_swe_agent;
 mod official_client;
+mod own_tls;
 mod policy;
 mod program;
 mod prometheus;

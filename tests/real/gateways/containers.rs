@@ -1,29 +1,23 @@
 //! An unmodified agent in a container calls its model through a gateway with TLS and a private authority.
 
 use std::net::SocketAddr;
-use std::process::Command;
 
-use serde_json::json;
 use tempfile::TempDir;
 
 use super::gateway::{Kind, free_port};
 use crate::installed_agents::{CLAUDE_CODE, HELLO, assert_solved_and_captured};
-use crate::program::text;
+use crate::own_tls::{address_for_containers, job_with};
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs nginx, Docker and npm: run ./scripts/test"]
 async fn an_agent_in_a_container_works_behind_a_gateway() {
-    let inspect = ["network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}"];
-    let host = Command::new("docker").args(inspect).output().unwrap();
-    let planned = Kind::Nginx.planned_at(text(&host.stdout).trim().parse().unwrap());
+    let planned = Kind::Nginx.planned_at(address_for_containers());
     let public_url = planned.public_url();
     let listen = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let gateway = planned.start(listen).await;
     let files = TempDir::new().unwrap();
     let job = files.path().join("job.json");
-    let mount =
-        json!({"type": "bind", "source": gateway.authority(), "target": "/authority.pem", "read_only": true});
-    std::fs::write(&job, json!({"environment": {"mounts": [mount]}}).to_string()).unwrap();
+    job_with(&gateway.authority(), &job);
     let arguments = [
         "-c",
         job.to_str().unwrap(),
