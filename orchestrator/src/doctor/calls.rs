@@ -254,7 +254,11 @@ fn report(check: &'static str, problem: Option<(String, String)>, fine: &str, le
 
 fn failure(answer: &Answer, calls: &[Call]) -> Option<(String, String)> {
     if !answer.is_success() {
-        let remedy = if answer.status == 413 { TOO_LARGE } else { "check the log of the server" };
+        let remedy = match answer.status {
+            413 => TOO_LARGE,
+            504 => "raise the time-outs of the gateway above the longest call: proxy_read_timeout in nginx",
+            _ => "check the log of the server",
+        };
         return Some((format!("the call was answered {}", answer.excerpt()), remedy.to_owned()));
     }
     capture::problem(calls)

@@ -12,6 +12,7 @@ use rolltap_rollout::call::CallStatus;
 
 use crate::agent_plane::call::OutgoingCall;
 use crate::agent_plane::error::AgentError;
+use crate::agent_plane::gateway_page;
 use crate::agent_plane::request::AgentRequest;
 use crate::agent_plane::{AgentPlane, AnswerBody, boxed};
 use crate::dialect::ResponseAdapter;
@@ -102,6 +103,9 @@ async fn success(
     adapter: &mut ResponseAdapter,
 ) -> Result<Option<Bytes>, AgentError> {
     let text = std::str::from_utf8(body).unwrap_or_default();
+    if let Some(error) = gateway_page::error(head, text) {
+        call.record(|recorder| recorder.upstream_error(&error))?;
+    }
     let for_agent = call.record(|recorder| adapter.whole(text, recorder))??.map(Bytes::from);
     if for_agent.is_some() && matches!(adapter, ResponseAdapter::Translated(_)) {
         head.headers.insert(header::CONTENT_TYPE, JSON);
@@ -121,7 +125,8 @@ async fn failure(
     adapter: &mut ResponseAdapter,
     shape: ErrorShape,
 ) -> Result<Option<Bytes>, AgentError> {
-    call.record(|recorder| recorder.upstream_error(&text))?;
+    let page = gateway_page::error(head, &text);
+    call.record(|recorder| recorder.upstream_error(page.as_deref().unwrap_or(&text)))?;
     let error = UpstreamError::of_answer(head.status, &text);
     let for_agent = match adapter.error_as_stream(&error) {
         // Some clients show an error only if it arrives as the event of a successful stream.

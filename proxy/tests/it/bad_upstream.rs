@@ -182,12 +182,18 @@ async fn a_whole_answer_of_the_wrong_kind_passes_and_is_not_trained_on() {
         if !body.contains("token_ids") {
             assert_eq!(got.text, body);
         }
+        if content_type == "text/html" {
+            let error = call.error.clone().unwrap_or_default();
+            assert!(call.status == CallStatus::Failed && error.contains("a gateway"), "{call:?}");
+        }
         assert!(!call.is_trainable(), "{body}: {call:?}");
     }
     for (status, code) in [("503 Service Unavailable", 503), ("404 Not Found", 404), ("500 X", 500)] {
         let (got, call) = call_answered(whole(status, "text/html", "<h1>busy</h1>"), true).await;
         assert_eq!((got.status, got.text.as_str()), (code, "<h1>busy</h1>"));
         assert_eq!((call.status, call.http_status), (CallStatus::Failed, Some(code)));
+        let error = call.error.unwrap();
+        assert!(error.contains("a gateway") && error.contains(&code.to_string()), "{error}");
     }
 }
 
