@@ -35,11 +35,7 @@ impl TestAuthority {
 
     /// Returns a certificate for this name or address that is valid from the year 2000 until a year.
     pub fn certificate_until(&self, name: &str, year: i32) -> TestCertificate {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.not_before = date_time_ymd(2000, 1, 1);
-        params.not_after = date_time_ymd(year, 1, 1);
+        let (key, params) = (KeyPair::generate().unwrap(), params(name, year));
         TestCertificate { certificate: params.signed_by(&key, &self.0).unwrap(), key }
     }
 
@@ -60,6 +56,15 @@ impl TestAuthority {
 }
 
 impl TestCertificate {
+    /// Returns a certificate that its own key signs. `openssl req -x509` makes it an authority by default.
+    pub fn self_signed(name: &str, is_authority: bool) -> Self {
+        let (key, mut params) = (KeyPair::generate().unwrap(), params(name, 2100));
+        if is_authority {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        }
+        Self { certificate: params.self_signed(&key).unwrap(), key }
+    }
+
     /// Returns the certificate and its key.
     pub fn der(&self) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
         let key = PrivateKeyDer::try_from(self.key.serialize_der()).unwrap();
@@ -75,6 +80,15 @@ impl TestCertificate {
     pub fn files(&self) -> [NamedTempFile; 2] {
         self.pem().map(|pem| file_of(&pem))
     }
+}
+
+/// Returns the facts of a certificate that is valid from the year 2000 until a year.
+fn params(name: &str, until: i32) -> CertificateParams {
+    let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.not_before = date_time_ymd(2000, 1, 1);
+    params.not_after = date_time_ymd(until, 1, 1);
+    params
 }
 
 fn file_of(text: &str) -> NamedTempFile {

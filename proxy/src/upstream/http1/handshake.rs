@@ -51,6 +51,13 @@ pub(super) fn explained(error: &io::Error) -> String {
             // Another authority of the same name made the signature.
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
         )) => ": give the certificate of its authority to --upstream-ca",
+        // rustls has no variant for this error of its library, which no certificate of --upstream-ca avoids.
+        Some(rustls::Error::InvalidCertificate(CertificateError::Other(other)))
+            if other.to_string().contains("CaUsedAsEndEntity") =>
+        {
+            ": the server identifies itself by the certificate of an authority; give it one without CA:TRUE, which \
+             openssl req -x509 makes with -addext basicConstraints=critical,CA:FALSE"
+        }
         Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
             ": the server does not speak TLS on this port, so its address begins with http://"
         }

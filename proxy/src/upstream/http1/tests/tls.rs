@@ -141,6 +141,40 @@ async fn a_certificate_that_is_not_valid_is_named_with_the_reason() {
     }
 }
 
+/// Returns TLS that trusts the authority of a file.
+fn with_file(file: &NamedTempFile) -> UpstreamTls {
+    UpstreamTls { authorities: vec![file.path().to_owned()], identity: None }
+}
+
+#[tokio::test]
+async fn a_self_signed_certificate_works_if_it_is_given_and_no_authority() {
+    let (_ca, stranger) = trusting(&TestAuthority::default());
+    for (is_authority, remedy) in [(false, "--upstream-ca"), (true, "CA:FALSE")] {
+        let certificate = TestCertificate::self_signed("127.0.0.1", is_authority);
+        let error = failure(acceptor(&certificate, None), &stranger).await;
+        assert!(error.contains(remedy), "{error}");
+        let [given, _key] = certificate.files();
+        if is_authority {
+            let error = failure(acceptor(&certificate, None), &with_file(&given)).await;
+            assert!(error.contains(remedy), "{error}");
+            continue;
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (connections, acceptor) =
+            (connections(&listener, &with_file(&given)), acceptor(&certificate, None));
+        let request = request("");
+        let serving = async {
+            let mut stream = accepted(&listener, &acceptor).await;
+            read_request(&mut stream).await;
+            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+            stream.flush().await.unwrap();
+            stream
+        };
+        let (answer, _stream) = tokio::join!(connections.request(&request), serving);
+        assert_eq!(answer.unwrap().status(), 204);
+    }
+}
+
 #[tokio::test]
 async fn a_client_certificate_is_presented_and_asked_for() {
     let issuer = TestAuthority::default();
