@@ -7,8 +7,8 @@ use clap::builder::RangedU64ValueParser;
 use rolltap_orchestrator::doctor::{self, DoctorSettings, Verdict};
 use rolltap_proxy::Address;
 
+use crate::connection_options::UpstreamConnectionOptions;
 use crate::prompt_options::PromptOptions;
-use crate::tls_options::UpstreamTlsOptions;
 use crate::{Outcome, terminal};
 
 /// Examine a vLLM server as agents will use it, and name what to change
@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
     timeout: u64,
     #[command(flatten)]
-    tls: UpstreamTlsOptions,
+    connections: UpstreamConnectionOptions,
     #[command(flatten)]
     prompts: PromptOptions,
 }
@@ -57,7 +57,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let history = arguments.prompts.history.unwrap_or_default();
     let settings = DoctorSettings {
         address,
-        tls: arguments.tls.files()?,
+        http_proxy: arguments.connections.http_proxy()?,
+        tls: arguments.connections.files()?,
         model: arguments.model,
         render: arguments.prompts.render_settings()?,
         history,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use http::StatusCode;
-use rolltap_proxy::{Address, UpstreamClient, UpstreamTls};
+use rolltap_proxy::{Address, CertificateFiles, UpstreamClient, UpstreamTls};
 
 use crate::proxy::ProxyConfig;
 use crate::{Outcome, terminal};
@@ -36,6 +36,12 @@ pub(crate) struct Arguments {
     /// Trust the authorities in this PEM file if the URL has https, besides those of the system.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
+    /// Identify the command by the certificate in this PEM file, if the proxy has --admin-client-ca.
+    #[arg(long, value_name = "FILE", requires = "client_key")]
+    client_cert: Option<PathBuf>,
+    /// Read the private key of --client-cert from this PEM file.
+    #[arg(long, value_name = "FILE", requires = "client_cert")]
+    client_key: Option<PathBuf>,
 }
 
 const AFTER_HELP: &str = "\
@@ -51,7 +57,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let address = arguments.address()?;
     let path = if arguments.ready { "/readyz" } else { "/healthz" };
-    let tls = UpstreamTls { authorities: arguments.ca.into_iter().collect(), identity: None };
+    let identity = arguments.client_cert.zip(arguments.client_key);
+    let identity = identity.map(|(certificate, key)| CertificateFiles { certificate, key });
+    let tls = UpstreamTls { authorities: arguments.ca.into_iter().collect(), identity };
     let client = UpstreamClient::new(address.clone(), &tls, PATIENCE)?;
     match asked(&client, path).await {
         Ok(answer) => {

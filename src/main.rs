@@ -9,6 +9,7 @@ mod agent;
 mod agents;
 mod check;
 mod clean;
+mod connection_options;
 mod demo;
 #[cfg(test)]
 mod docs;
@@ -22,7 +23,6 @@ mod proxy;
 mod run;
 mod sim;
 mod terminal;
-mod tls_options;
 mod token_file;
 mod trace_options;
 

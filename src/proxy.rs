@@ -18,6 +18,7 @@ pub(crate) use self::config::ProxyConfig;
 #[cfg(test)]
 pub(crate) use self::tables::FileTables;
 use crate::Outcome;
+use crate::connection_options::warn_of_plain_text;
 use crate::terminal::{self, StopSignals};
 
 /// Run the proxy alone, beside any trial runner
@@ -66,10 +67,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let exposed = planes_in_plain_text(&settings);
     let proxy = rolltap_proxy::start(settings).await?;
     if let Some(planes) = exposed {
-        tracing::warn!(
-            "{planes} is without TLS: keys and conversations cross the network in plain text. Give --tls-cert and \
-             --tls-key, unless the network is private or a gateway in front of the proxy has TLS"
-        );
+        warn_of_plain_text(&planes);
     }
     for address in proxy.agent_addrs() {
         terminal::say(format_args!("agent plane listens on {scheme}://{address}"));

@@ -14,6 +14,7 @@ use rolltap_orchestrator::trial::runner::harbor::HarborSettings;
 use rolltap_proxy::{Address, PlaneTls};
 
 pub(crate) use self::options::Arguments;
+use crate::connection_options::{admin_tls, warn_of_plain_text};
 use crate::token_file::read_token;
 use crate::{Outcome, terminal};
 
@@ -80,10 +81,13 @@ fn with_flags(mut file: JobFile, arguments: &mut Arguments) -> anyhow::Result<Jo
             agent.model_name = Some(model.clone());
         }
     }
-    // An upstream on the command line replaces the proxy of the file, and --proxy replaces its token too.
+    // An upstream on the command line replaces the proxy of the file, and --proxy replaces its token and files too.
     if arguments.proxy.is_some() || !arguments.upstream.is_empty() {
         own.proxy = arguments.proxy.take();
         own.proxy_token_file = arguments.proxy_token_file.take();
+        own.proxy_ca = std::mem::take(&mut arguments.proxy_ca);
+        own.proxy_client_cert = arguments.proxy_client_cert.take();
+        own.proxy_client_key = arguments.proxy_client_key.take();
     }
     if arguments.listen.is_some() {
         own.listen = arguments.listen;
@@ -91,7 +95,7 @@ fn with_flags(mut file: JobFile, arguments: &mut Arguments) -> anyhow::Result<Jo
     }
     own.sampling = arguments.sampling.take().or(own.sampling.take());
     arguments.prompts.or(own);
-    arguments.upstream_tls.or(own);
+    arguments.upstream_connections.or(own);
     arguments.plane_tls.or(own);
     Ok(file)
 }
@@ -159,14 +163,17 @@ fn proxy(job: &JobConfig, own: OwnConfig, arguments: Arguments) -> anyhow::Resul
             terminal::note("note: with --proxy, its own upstreams are used, not --upstream");
         }
         let token = own.proxy_token_file.as_deref().map(read_token).transpose()?;
-        return Ok(ProxyChoice::External { admin_url, token });
+        let tls = admin_tls(own.proxy_ca, own.proxy_client_cert, own.proxy_client_key)?;
+        return Ok(ProxyChoice::External { admin_url, token, tls });
     }
     let public = public_place(&own, arguments.plane_tls.files()?)?;
     let render = arguments.prompts.render_settings()?;
-    let tls = arguments.upstream_tls.files()?;
+    let http_proxy = arguments.upstream_connections.http_proxy()?;
+    let tls = arguments.upstream_connections.files()?;
     let api_key = arguments.upstream_api_key.or(own.upstream_api_key);
     if !arguments.upstream.is_empty() {
-        let upstreams = Box::new(Upstreams { addresses: arguments.upstream, api_key, render, tls });
+        let upstreams =
+            Box::new(Upstreams { addresses: arguments.upstream, api_key, render, tls, http_proxy });
         return Ok(ProxyChoice::Embedded { upstreams, public });
     }
     // Harbor's agents may name the upstream themselves. The section `rolltap` of the file overrides them.
@@ -175,13 +182,19 @@ fn proxy(job: &JobConfig, own: OwnConfig, arguments: Arguments) -> anyhow::Resul
         _ => (own.upstream, api_key),
     };
     let addresses = urls.iter().map(|url| url.parse()).collect::<Result<Vec<Address>, _>>()?;
-    let upstreams = Box::new(Upstreams { addresses, api_key, render, tls });
+    let upstreams = Box::new(Upstreams { addresses, api_key, render, tls, http_proxy });
     Ok(ProxyChoice::Embedded { upstreams, public })
 }
 
 fn public_place(own: &OwnConfig, tls: Option<PlaneTls>) -> anyhow::Result<Option<PublicPlace>> {
     match (own.listen, &own.public_url) {
-        (Some(listen), Some(url)) => Ok(Some(PublicPlace { listen, url: url.parse()?, tls })),
+        (Some(listen), Some(url)) => {
+            // A public URL with https belongs to a gateway that has TLS.
+            if tls.is_none() && !listen.ip().is_loopback() && url.starts_with("http://") {
+                warn_of_plain_text(&format!("--listen {listen}"));
+            }
+            Ok(Some(PublicPlace { listen, url: url.parse()?, tls }))
+        }
         (None, None) if tls.is_some() => anyhow::bail!(
             "tls_cert is given without listen and public_url: without them only containers of this machine reach the \
              proxy, and no network needs TLS"

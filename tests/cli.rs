@@ -25,6 +25,7 @@ mod cli {
     mod large_jobs;
     mod lifecycle;
     mod named_rewards;
+    mod networks;
     mod observability;
     mod plain_logs;
     mod proxy_killed;

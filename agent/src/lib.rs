@@ -27,7 +27,7 @@ mod truncate;
 pub mod type_commands;
 
 pub use chat::{ChatError, Message, Role};
-pub use http_client::{ClientError, ClientTimeouts, client_for};
+pub use http_client::{ClientError, ClientTimeouts, client_for, side_client_for};
 pub use report::{AgentError, AgentReport, StopReason};
 pub use settings::{AgentSettings, Summarize, TrajectorySettings};
 use terminal::Terminal;

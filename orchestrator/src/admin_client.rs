@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use futures_util::{Stream, TryStreamExt, stream};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
-use rolltap_agent::{ClientTimeouts, client_for};
+use rolltap_agent::{ClientTimeouts, side_client_for};
 use rolltap_proxy::api::{ErrorBody, OpenTrial, PutReward, TrialOpened, TrialStatus};
 use rolltap_proxy::traces::{SpanPlace, TRACEPARENT};
+use rolltap_proxy::{TlsError, UpstreamTls};
 use rolltap_rollout::call::Call;
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::row::RolloutRow;
@@ -54,6 +55,9 @@ pub enum AdminError {
         /// The given URL.
         url: String,
     },
+    /// The files of TLS cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// There was no HTTP answer.
     #[error(
         "{request}: no answer from the proxy's admin plane; is it running, and is this its --admin address?"
@@ -93,7 +97,7 @@ impl AdminError {
         match self {
             Self::Unreachable { .. } => true,
             Self::Refused { status, .. } => *status == StatusCode::SERVICE_UNAVAILABLE,
-            Self::InvalidUrl { .. } | Self::Unreadable { .. } => false,
+            Self::InvalidUrl { .. } | Self::Tls(_) | Self::Unreadable { .. } => false,
         }
     }
 
@@ -103,7 +107,7 @@ impl AdminError {
             // Without a connection the request was never sent. Any other error may follow its execution.
             Self::Unreachable { source, .. } => !source.is_connect(),
             Self::Unreadable { .. } => true,
-            Self::Refused { .. } | Self::InvalidUrl { .. } => false,
+            Self::Refused { .. } | Self::InvalidUrl { .. } | Self::Tls(_) => false,
         }
     }
 
@@ -120,13 +124,24 @@ impl AdminClient {
     /// # Errors
     /// [`AdminError::InvalidUrl`]. No request is sent yet.
     pub fn new(url: &str, token: Option<String>) -> Result<Self, AdminError> {
+        Self::with_tls(url, token, &UpstreamTls::default())
+    }
+
+    /// Makes a client like [`AdminClient::new`], with these files for an `https` URL.
+    ///
+    /// # Errors
+    /// [`AdminError::InvalidUrl`] and [`AdminError::Tls`]. No request is sent yet.
+    pub fn with_tls(url: &str, token: Option<String>, tls: &UpstreamTls) -> Result<Self, AdminError> {
         let invalid = || AdminError::InvalidUrl { url: url.to_owned() };
         let parsed = reqwest::Url::parse(url).map_err(|_| invalid())?;
         if !["http", "https"].contains(&parsed.scheme()) || parsed.host_str().is_none() {
             return Err(invalid());
         }
         let timeouts = ClientTimeouts { connect: CONNECT_TIMEOUT, read: READ_TIMEOUT };
-        let http = client_for(&parsed, timeouts).map_err(|_| invalid())?;
+        // Without files, the client reads the authorities of the system only if the URL needs them.
+        let needs_files = parsed.scheme() == "https" && *tls != UpstreamTls::default();
+        let tls = needs_files.then(|| tls.client_config()).transpose()?;
+        let http = side_client_for(&parsed, timeouts, tls).map_err(|_| invalid())?;
         Ok(Self { http, base: url.trim_end_matches('/').to_owned(), token, patience: PATIENCE, span: None })
     }
 

@@ -14,7 +14,7 @@ mod streams;
 
 use std::time::Duration;
 
-use rolltap_proxy::{Address, History, RenderSettings, StartError, TlsError, UpstreamTls};
+use rolltap_proxy::{Address, History, HttpProxy, RenderSettings, StartError, TlsError, UpstreamTls};
 
 use crate::admin_client::AdminError;
 use crate::doctor::ledger::Ledger;
@@ -29,6 +29,8 @@ pub struct DoctorSettings {
     pub address: Address,
     /// The files of TLS, for an `https` address.
     pub tls: UpstreamTls,
+    /// The HTTP proxy in front of the server.
+    pub http_proxy: Option<HttpProxy>,
     /// The model that agents request. `None` for the only model of the server.
     pub model: Option<String>,
     /// The settings for rendering prompts.

@@ -23,7 +23,7 @@ const fn variable(used: Use, name: &'static str, meaning: &'static str) -> Varia
 }
 
 /// Every variable without an option, in the order of the page.
-pub(super) const VARIABLES: [Variable; 29] = [
+pub(super) const VARIABLES: [Variable; 34] = [
     variable(
         Use::Read,
         "ROLLTAP_LOG",
@@ -53,6 +53,20 @@ pub(super) const VARIABLES: [Variable; 29] = [
         Use::Read,
         "NOTIFY_SOCKET",
         "Socket of systemd, which `rolltap proxy` notifies when it is ready and when it stops.",
+    ),
+    variable(
+        Use::Read,
+        "https_proxy",
+        "HTTP proxy for requests to servers with `https` that are not calls: spans, and the admin plane of `--proxy`. \
+         Also in upper case, like the next three. Servers on loopback need none.",
+    ),
+    variable(Use::Read, "http_proxy", "The same for servers without TLS."),
+    variable(Use::Read, "all_proxy", "HTTP proxy for servers for which neither of these names one."),
+    variable(Use::Read, "no_proxy", "Hosts and networks that need no HTTP proxy, with commas between them."),
+    variable(
+        Use::Read,
+        "SSL_CERT_FILE",
+        "File with the authorities that clients of rolltap trust, in place of those of the system.",
     ),
     variable(
         Use::Read,

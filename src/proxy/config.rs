@@ -10,8 +10,8 @@ use rolltap_orchestrator::common::suggest::nearest;
 
 use super::options::ProxyOptions;
 use super::tables::FileTables;
+use crate::connection_options::{PlaneTlsOptions, UpstreamConnectionOptions};
 use crate::prompt_options::PromptOptions;
-use crate::tls_options::{PlaneTlsOptions, UpstreamTlsOptions};
 use crate::trace_options::TraceOptions;
 
 /// The settings that the user gives on the command line or in the environment, without any default.
@@ -23,14 +23,14 @@ pub(super) struct GivenOptions(ArgMatches);
 impl Args for GivenOptions {
     fn augment_args(command: Command) -> Command {
         let with_prompts = PromptOptions::augment_args(ProxyOptions::augment_args(command));
-        let with_tls = PlaneTlsOptions::augment_args(UpstreamTlsOptions::augment_args(with_prompts));
+        let with_tls = PlaneTlsOptions::augment_args(UpstreamConnectionOptions::augment_args(with_prompts));
         TraceOptions::augment_args(with_tls)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
         let with_prompts =
             PromptOptions::augment_args_for_update(ProxyOptions::augment_args_for_update(command));
-        let with_upstream_tls = UpstreamTlsOptions::augment_args_for_update(with_prompts);
+        let with_upstream_tls = UpstreamConnectionOptions::augment_args_for_update(with_prompts);
         TraceOptions::augment_args_for_update(PlaneTlsOptions::augment_args_for_update(with_upstream_tls))
     }
 }
@@ -59,7 +59,7 @@ impl FromArgMatches for GivenOptions {
 pub(crate) struct ProxyConfig {
     pub(super) options: ProxyOptions,
     pub(super) prompts: PromptOptions,
-    pub(super) upstream_tls: UpstreamTlsOptions,
+    pub(super) upstream_connections: UpstreamConnectionOptions,
     pub(super) plane_tls: PlaneTlsOptions,
     pub(super) traces: TraceOptions,
     pub(super) tables: FileTables,
@@ -73,7 +73,7 @@ impl ProxyConfig {
         let GivenOptions(mut given) = given;
         config.options.update_from_arg_matches_mut(&mut given)?;
         config.prompts.update_from_arg_matches_mut(&mut given)?;
-        config.upstream_tls.update_from_arg_matches_mut(&mut given)?;
+        config.upstream_connections.update_from_arg_matches_mut(&mut given)?;
         config.plane_tls.update_from_arg_matches_mut(&mut given)?;
         config.traces.update_from_arg_matches_mut(&mut given)?;
         Ok(config)
@@ -109,7 +109,7 @@ impl ProxyConfig {
         Ok(Self {
             options: toml::from_str(text).map_err(wrong)?,
             prompts: toml::from_str(text).map_err(wrong)?,
-            upstream_tls: toml::from_str(text).map_err(wrong)?,
+            upstream_connections: toml::from_str(text).map_err(wrong)?,
             plane_tls: toml::from_str(text).map_err(wrong)?,
             traces: toml::from_str(text).map_err(wrong)?,
             tables: toml::from_str(text).map_err(wrong)?,

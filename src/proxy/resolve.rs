@@ -15,7 +15,7 @@ use crate::token_file::read_token;
 impl ProxyConfig {
     /// Parses the values that are text, and reads the token file.
     pub(super) fn settings(self) -> anyhow::Result<Settings> {
-        let Self { options, prompts, upstream_tls, plane_tls, traces, tables } = self;
+        let Self { options, prompts, upstream_connections, plane_tls, traces, tables } = self;
         let agent_tls = plane_tls.files()?;
         let admin_tls = options.admin_tls(agent_tls.as_ref())?;
         Ok(Settings {
@@ -46,7 +46,8 @@ impl ProxyConfig {
             allowed_origins: AllowedOrigins::new(&options.allowed_origins).context("allowed_origins")?,
             pool: PoolSettings {
                 generation_defaults: options.generation_defaults.map(Into::into).unwrap_or_default(),
-                tls: upstream_tls.files()?,
+                http_proxy: upstream_connections.http_proxy()?,
+                tls: upstream_connections.files()?,
                 ..PoolSettings::default()
             },
             history: prompts.history.unwrap_or_default(),

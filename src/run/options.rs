@@ -9,9 +9,9 @@ use rolltap_orchestrator::environment::EnvironmentKind;
 use rolltap_proxy::Address;
 use serde_json::{Map, Value};
 
+use crate::connection_options::{PlaneTlsOptions, UpstreamConnectionOptions};
 use crate::option_values::{json_object, option, variable};
 use crate::prompt_options::PromptOptions;
-use crate::tls_options::{PlaneTlsOptions, UpstreamTlsOptions};
 use crate::trace_options::TraceOptions;
 
 /// Run an agent at Harbor tasks and collect rollouts with rewards
@@ -133,7 +133,7 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ROLLTAP_UPSTREAM_API_KEY", value_name = "KEY", hide_env_values = true, help_heading = MODEL)]
     pub(super) upstream_api_key: Option<String>,
     #[command(flatten)]
-    pub(super) upstream_tls: UpstreamTlsOptions,
+    pub(super) upstream_connections: UpstreamConnectionOptions,
     #[command(flatten)]
     pub(super) plane_tls: PlaneTlsOptions,
     /// Use the running proxy with this admin plane, instead of --upstream and an embedded proxy.
@@ -142,6 +142,17 @@ pub(crate) struct Arguments {
     /// Send the token in this file to the admin plane of --proxy. It needs the roles open, reward and read.
     #[arg(long, value_name = "FILE", requires = "proxy", help_heading = MODEL)]
     pub(super) proxy_token_file: Option<PathBuf>,
+    /// Trust the authorities in this PEM file for the admin plane of --proxy, besides those of the system. Repeat the
+    /// flag for several files.
+    #[arg(long, value_name = "FILE", requires = "proxy", help_heading = MODEL)]
+    pub(super) proxy_ca: Vec<PathBuf>,
+    /// Identify the job to the admin plane of --proxy by the certificate in this PEM file, if that proxy has
+    /// --admin-client-ca.
+    #[arg(long, value_name = "FILE", requires = "proxy", requires = "proxy_client_key", help_heading = MODEL)]
+    pub(super) proxy_client_cert: Option<PathBuf>,
+    /// Read the private key of --proxy-client-cert from this PEM file.
+    #[arg(long, value_name = "FILE", requires = "proxy_client_cert", help_heading = MODEL)]
+    pub(super) proxy_client_key: Option<PathBuf>,
     /// Serve the agent plane of the embedded proxy at this address, for agents on other machines. The flag requires
     /// --public-url.
     #[arg(long, value_name = "ADDRESS", requires = "public_url", conflicts_with = "proxy", help_heading = MODEL)]

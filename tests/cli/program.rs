@@ -67,7 +67,11 @@ impl Running {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         let url = line.split_whitespace().last().unwrap_or_default().to_owned();
-        assert!(url.starts_with("http://"), "no URL in {line:?}; stderr: {}", self.stderr_text());
+        assert!(
+            url.starts_with("http://") || url.starts_with("https://"),
+            "no URL in {line:?}; stderr: {}",
+            self.stderr_text()
+        );
         url
     }
 

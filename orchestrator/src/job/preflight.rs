@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rolltap_proxy::{
-    Address, History, InvalidAddress, RenderSettings, TlsError, UpstreamClient, UpstreamTls,
-};
+use rolltap_proxy::{Address, History, InvalidAddress, RenderSettings, TlsError, UpstreamClient};
 
 use super::Upstreams;
 use crate::common::suggest::{did_you_mean, nearest};
@@ -106,6 +104,7 @@ pub(super) async fn check_captures(
             let settings = DoctorSettings {
                 address: address.clone(),
                 tls: upstreams.tls.clone(),
+                http_proxy: upstreams.http_proxy.clone(),
                 model: None,
                 // One call has no earlier turn.
                 render: RenderSettings::default(),
@@ -130,7 +129,7 @@ pub(super) async fn choose_model(
     let mut chosen = asked;
     for address in upstreams.authorized()? {
         let url = address.to_string();
-        let served = served_models(address, &upstreams.tls).await?;
+        let served = served_models(address, upstreams).await?;
         chosen = Some(match chosen {
             Some(model) if served.contains(&model) => model,
             // The exact name has priority, because some served names contain a `/` too.
@@ -152,10 +151,10 @@ fn without_provider(model: &str) -> Option<String> {
     model.split_once('/').map(|(_, bare)| bare.to_owned())
 }
 
-async fn served_models(address: Address, tls: &UpstreamTls) -> Result<Vec<String>, PreflightError> {
+async fn served_models(address: Address, upstreams: &Upstreams) -> Result<Vec<String>, PreflightError> {
     let url = address.to_string();
     let unreachable = |reason| PreflightError::Unreachable { url: url.clone(), reason };
-    let client = UpstreamClient::new(address, tls, TIMEOUT)?;
+    let client = UpstreamClient::new(address, &upstreams.tls, TIMEOUT)?.through(upstreams.http_proxy.clone());
     let answer = client.get("/v1/models").await.map_err(|error| unreachable(error.to_string()))?;
     Ok(read_models(&answer).map_err(unreachable)?.into_ids())
 }

@@ -77,8 +77,8 @@ impl JobProxy {
         traces: Option<TraceSettings>,
     ) -> Result<(Self, AdminClient, Option<PublishedPlane>), JobError> {
         let (upstreams, public) = match choice {
-            ProxyChoice::External { admin_url, token } => {
-                let admin = AdminClient::new(&admin_url, token)?;
+            ProxyChoice::External { admin_url, token, tls } => {
+                let admin = AdminClient::with_tls(&admin_url, token, &tls)?;
                 // An unreachable or incompatible proxy must fail the job before any trial.
                 admin.greet().await?;
                 return Ok((Self::External, admin, None));
@@ -91,7 +91,8 @@ impl JobProxy {
         };
         let addresses = upstreams.authorized()?;
         let on_loopback = Settings::on_loopback(addresses, data_dir);
-        let pool = PoolSettings { tls: upstreams.tls, ..PoolSettings::default() };
+        let pool =
+            PoolSettings { tls: upstreams.tls, http_proxy: upstreams.http_proxy, ..PoolSettings::default() };
         let settings =
             Settings { listen, public_url, agent_tls, render: upstreams.render, pool, traces, ..on_loopback };
         let proxy = rolltap_proxy::start(settings).await?;

@@ -5,7 +5,9 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
 use rolltap_proxy::traces::TraceSettings;
-use rolltap_proxy::{Address, History, InvalidAddress, PlaneTls, PublicUrl, RenderSettings, UpstreamTls};
+use rolltap_proxy::{
+    Address, History, HttpProxy, InvalidAddress, PlaneTls, PublicUrl, RenderSettings, UpstreamTls,
+};
 use serde_json::{Map, Value};
 
 use super::config::{Metric, RetryConfig};
@@ -117,6 +119,8 @@ pub enum ProxyChoice {
         admin_url: String,
         /// The admin token, the content of its `--admin-token-file`.
         token: Option<String>,
+        /// The files of TLS to an admin plane with `https`.
+        tls: UpstreamTls,
     },
 }
 
@@ -148,6 +152,8 @@ pub struct Upstreams {
     pub render: RenderSettings,
     /// The files of TLS to servers with `https` addresses.
     pub tls: UpstreamTls,
+    /// The HTTP proxy between the proxy and the servers.
+    pub http_proxy: Option<HttpProxy>,
 }
 
 impl Upstreams {

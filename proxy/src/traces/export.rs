@@ -25,7 +25,7 @@ use super::settings::{TRACES_PATH, TraceSettings};
 use super::span::Span;
 use crate::common::metrics::{DroppedSpans, SpanDrop};
 use crate::common::tls::TlsError;
-use crate::upstream::{UpstreamClient, UpstreamTls};
+use crate::upstream::{HttpProxy, UpstreamClient, UpstreamTls};
 
 /// The largest number of spans in one request, apart from the rest of the last item.
 const BATCH: usize = 512;
@@ -80,7 +80,8 @@ pub(super) fn start(
     headers.push((header::CONTENT_TYPE, PROTOBUF));
     let exporter = Exporter {
         collector: settings.collector.to_string(),
-        client: UpstreamClient::new(settings.collector, &tls, SILENCE)?,
+        client: UpstreamClient::new(settings.collector.clone(), &tls, SILENCE)?
+            .through(HttpProxy::of_environment(&settings.collector)),
         headers,
         resource: Resource { attributes: Attributes::from(settings.resource).0, ..Resource::default() },
         scope: InstrumentationScope {

@@ -6,11 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 
-use super::Address;
 use super::http1::{AnswerError, Connections, ReadLimits, Request, RequestHead, ServerTls};
 use super::replica::Outgoing;
 use super::send_error::SendFailure;
 use super::tls::UpstreamTls;
+use super::{Address, HttpProxy, parser_question};
 use crate::common::tls::TlsError;
 
 /// The maximum size of an answer in bytes.
@@ -20,6 +20,8 @@ const LARGEST: usize = 64 << 20;
 #[derive(Debug)]
 pub struct UpstreamClient {
     address: Address,
+    /// `None` for a server without TLS.
+    tls: Option<ServerTls>,
     connections: Arc<Connections>,
     /// The longest time without a byte.
     silence: Duration,
@@ -50,7 +52,19 @@ impl UpstreamClient {
         } else {
             None
         };
-        Ok(Self { connections: Connections::to(address.authority().clone(), tls), address, silence })
+        Ok(Self {
+            connections: Connections::to(address.authority().clone(), tls.clone(), None),
+            address,
+            tls,
+            silence,
+        })
+    }
+
+    /// Connects through this HTTP proxy, if there is one.
+    #[must_use]
+    pub fn through(self, http_proxy: Option<HttpProxy>) -> Self {
+        let connections = Connections::to(self.address.authority().clone(), self.tls.clone(), http_proxy);
+        Self { connections, ..self }
     }
 
     /// Returns the number of connections so far. Fewer than questions: the server keeps connections open.
@@ -66,6 +80,15 @@ impl UpstreamClient {
         let headers = HeaderMap::new();
         let question = Outgoing { method: Method::GET, path, headers: &headers, body: Bytes::new() };
         self.ask(&question.to_server(&self.address).map_err(Reason::Send)?).await
+    }
+
+    /// Asks a vLLM whether it parses its answers (`--reasoning-parser`, `--tool-call-parser`). `None` if it does not
+    /// answer this question, which vLLM 0.32 does with `--enable-scale-out`.
+    pub async fn has_parser(&self) -> Option<bool> {
+        let headers = parser_question::headers();
+        let question = parser_question::question(&headers).to_server(&self.address).ok()?;
+        let answer = self.ask(&question).await.ok()?;
+        if answer.status().is_success() { parser_question::has_parser(answer.body()) } else { None }
     }
 
     /// Sends a `POST` with these headers, and reads the whole answer, whatever its status is.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, Method, StatusCode};
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -179,12 +179,8 @@ impl Watcher {
         if !parser_question::is_answered_by(description) {
             return;
         }
-        let mut headers = HeaderMap::new();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let body = Bytes::from_static(parser_question::QUESTION.as_bytes());
-        let question =
-            Outgoing { method: Method::POST, path: parser_question::PATH, headers: &headers, body };
-        let answer = self.answer_to(&question).await;
+        let headers = parser_question::headers();
+        let answer = self.answer_to(&parser_question::question(&headers)).await;
         if let Ok((StatusCode::OK, answer)) = answer
             && let Some(has_parser) = parser_question::has_parser(&answer)
         {

@@ -4,14 +4,18 @@
 //! `"reasoning": null`. vLLM 0.32 answers `POST /v1/chat/completions/derender` by the same rule. That path turns given
 //! tokens into a chat answer.
 
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, header};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::replica::Outgoing;
+
 /// The path of the question.
-pub(super) const PATH: &str = "/v1/chat/completions/derender";
+const PATH: &str = "/v1/chat/completions/derender";
 
 /// An answer of one token, to turn into a chat answer with its ids and without reasoning.
-pub(super) const QUESTION: &str = r#"{"generate_response":{"request_id":"parser","choices":[{"index":0,"token_ids":[0],"finish_reason":"stop"}]},"chat_request":{"messages":[{"role":"user","content":""}],"include_reasoning":false,"return_token_ids":true}}"#;
+const QUESTION: &str = r#"{"generate_response":{"request_id":"parser","choices":[{"index":0,"token_ids":[0],"finish_reason":"stop"}]},"chat_request":{"messages":[{"role":"user","content":""}],"include_reasoning":false,"return_token_ids":true}}"#;
 
 #[derive(Deserialize)]
 struct DerenderAnswer<'a> {
@@ -24,6 +28,16 @@ struct DerenderChoice<'a> {
     /// `null` reads as a value. An absent key is an error, because it proves nothing.
     #[serde(borrow)]
     token_ids: &'a RawValue,
+}
+
+/// Returns the headers of the question.
+pub(super) fn headers() -> HeaderMap {
+    HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))])
+}
+
+/// Returns the question with its [`headers`].
+pub(super) fn question(headers: &HeaderMap) -> Outgoing<'_> {
+    Outgoing { method: Method::POST, path: PATH, headers, body: Bytes::from_static(QUESTION.as_bytes()) }
 }
 
 /// Whether the server's description (`GET /openapi.json`) contains the path.

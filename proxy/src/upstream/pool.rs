@@ -102,6 +102,7 @@ impl Pool {
                 replicas.next_id,
                 address,
                 tls,
+                self.settings.http_proxy.clone(),
                 Arc::clone(&self.policy),
                 self.flaws.clone(),
             ));

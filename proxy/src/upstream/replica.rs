@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 use super::http1::{AnswerBody, Connections, Request, RequestHead, ServerTls};
 use super::ids_support::IdsSupport;
 use super::send_error::SendFailure;
-use super::{Address, IdsPlace, ModelCard};
+use super::{Address, HttpProxy, IdsPlace, ModelCard};
 use crate::common::metrics::FlawCounts;
 use crate::upstream::policy::Policy;
 
@@ -78,12 +78,13 @@ impl Replica {
         id: ReplicaId,
         address: Address,
         tls: Option<ServerTls>,
+        http_proxy: Option<HttpProxy>,
         policy: Arc<Policy>,
         flaws: FlawCounts,
     ) -> Self {
         Self {
             id,
-            connections: Connections::to(address.authority().clone(), tls),
+            connections: Connections::to(address.authority().clone(), tls, http_proxy),
             address,
             standing: Mutex::new(Eligibility::In { failed: 0 }),
             is_draining: AtomicBool::new(false),
@@ -292,6 +293,7 @@ mod tests {
         Replica::new(
             0,
             "http://h".parse().unwrap(),
+            None,
             None,
             Arc::new(Policy::restored(&[])),
             FlawCounts::default(),

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::SamplingDefaults;
 use super::tls::UpstreamTls;
+use super::{HttpProxy, SamplingDefaults};
 
 /// How the pool checks its upstreams.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,6 +14,8 @@ pub struct PoolSettings {
     pub generation_defaults: SamplingDefaults,
     /// The files of TLS to servers with `https` addresses.
     pub tls: UpstreamTls,
+    /// The HTTP proxy between this proxy and all servers. The environment never decides it.
+    pub http_proxy: Option<HttpProxy>,
 }
 
 impl Default for PoolSettings {
@@ -23,6 +25,7 @@ impl Default for PoolSettings {
             check_every: Duration::from_secs(2),
             generation_defaults: SamplingDefaults::default(),
             tls: UpstreamTls::default(),
+            http_proxy: None,
         }
     }
 }

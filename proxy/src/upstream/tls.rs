@@ -9,7 +9,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::common::tls::{CertificateFiles, TlsError, add_authorities};
 
-/// The files of TLS to upstreams, in PEM format.
+/// The files of TLS to upstreams, or to another proxy's admin plane, in PEM format.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamTls {
     /// Certificates of authorities that are trusted in addition to those of the system.
@@ -30,8 +30,15 @@ impl fmt::Debug for Connector {
 }
 
 impl UpstreamTls {
-    /// Reads the files.
     pub(super) fn connector(&self) -> Result<Connector, TlsError> {
+        Ok(Connector(Arc::new(self.client_config()?).into()))
+    }
+
+    /// Reads the files, for a client of HTTP/1.1.
+    ///
+    /// # Errors
+    /// A file cannot be used, or no authority is known.
+    pub fn client_config(&self) -> Result<ClientConfig, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
@@ -44,7 +51,7 @@ impl UpstreamTls {
             }
         };
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Connector(Arc::new(config).into()))
+        Ok(config)
     }
 
     fn roots(&self) -> Result<RootCertStore, TlsError> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use reqwest::{RequestBuilder, StatusCode, Url};
-use rolltap_agent::{ClientError, ClientTimeouts, client_for};
+use rolltap_agent::{ClientError, ClientTimeouts, side_client_for};
 use rolltap_proxy::Address;
 use rolltap_rollout::check::recomputation::{AnswerError, prompt_logprobs};
 use rolltap_rollout::served_models::ServedModels;
@@ -126,7 +126,8 @@ impl Server {
     pub(super) fn new(address: &Address, api_key: Option<String>) -> Result<Self, ServerError> {
         let url = address.to_string();
         let parsed = Url::parse(&url).map_err(|_| ServerError::InvalidUrl(url.clone()))?;
-        let http = client_for(&parsed, ClientTimeouts { connect: CONNECT_TIMEOUT, read: READ_TIMEOUT })?;
+        let http =
+            side_client_for(&parsed, ClientTimeouts { connect: CONNECT_TIMEOUT, read: READ_TIMEOUT }, None)?;
         Ok(Self { http, url, api_key, waits: WAITS.to_vec() })
     }
 

@@ -26,6 +26,8 @@ pub struct OwnConfig {
     pub upstream_client_cert: Option<PathBuf>,
     /// The private key of that certificate.
     pub upstream_client_key: Option<PathBuf>,
+    /// The URL of the HTTP proxy between the proxy and its upstreams.
+    pub upstream_http_proxy: Option<String>,
     /// The certificate with which the proxy serves agents. It requires `listen` and `public_url`.
     pub tls_cert: Option<PathBuf>,
     /// The private key of that certificate.
@@ -40,6 +42,12 @@ pub struct OwnConfig {
     pub public_url: Option<String>,
     /// A file with the admin token of the running proxy.
     pub proxy_token_file: Option<PathBuf>,
+    /// Files with certificates of authorities that are trusted for the admin plane of the running proxy.
+    pub proxy_ca: Vec<PathBuf>,
+    /// The certificate with which the job identifies itself to that admin plane.
+    pub proxy_client_cert: Option<PathBuf>,
+    /// The private key of that certificate.
+    pub proxy_client_key: Option<PathBuf>,
     /// How the proxy treats the tokens of earlier turns.
     pub history: Option<History>,
     /// Keys that override those of every request.
@@ -65,12 +73,13 @@ pub struct OwnConfig {
 }
 
 /// The fields above. A test checks that the two lists agree.
-pub(super) const KEYS: [&str; 23] = [
+pub(super) const KEYS: [&str; 27] = [
     "upstream",
     "upstream_api_key",
     "upstream_ca",
     "upstream_client_cert",
     "upstream_client_key",
+    "upstream_http_proxy",
     "tls_cert",
     "tls_key",
     "preflight",
@@ -78,6 +87,9 @@ pub(super) const KEYS: [&str; 23] = [
     "listen",
     "public_url",
     "proxy_token_file",
+    "proxy_ca",
+    "proxy_client_cert",
+    "proxy_client_key",
     "history",
     "sampling",
     "tokenizer",

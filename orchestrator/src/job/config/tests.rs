@@ -188,11 +188,12 @@ fn agents_of_a_group_share_one_limit() {
 fn every_key_of_our_own_is_one() {
     let section = json!({
         "upstream": [], "upstream_api_key": "k", "proxy": "http://h", "proxy_token_file": "t", "history": "off",
+        "proxy_ca": ["a"], "proxy_client_cert": "c", "proxy_client_key": "k",
         "sampling": {}, "tokenizer": "d", "chat_template": "f", "default_chat_template_kwargs": {},
         "chat_template_content_format": "auto", "exclude_tools_when_tool_choice_none": true,
         "environment": "local", "n_concurrent_per_task": 1, "max_empty_trials": 0,
         "trial_deadline_sec": 60.0, "listen": "0.0.0.0:7070", "public_url": "https://h",
-        "upstream_ca": ["a"], "upstream_client_cert": "c", "upstream_client_key": "k", "tls_cert": "c", "tls_key": "k",
+        "upstream_ca": ["a"], "upstream_client_cert": "c", "upstream_client_key": "k", "upstream_http_proxy": "http://p", "tls_cert": "c", "tls_key": "k",
         "preflight": false,
     });
     assert_eq!(section.as_object().unwrap().len(), own::KEYS.len());

@@ -61,7 +61,7 @@ pub enum TlsError {
     /// No authority is known.
     #[error(
         "this system has no certificates of authorities: install its package ca-certificates, or name a file with \
-         --upstream-ca"
+         --upstream-ca, or with --proxy-ca for the admin plane of --proxy"
     )]
     NoAuthority,
     /// The TLS library cannot be used.

@@ -15,6 +15,7 @@ use super::framing::Framing;
 use super::handshake::ServerTls;
 use super::request::Request;
 use crate::common::tls::NetStream;
+use crate::upstream::HttpProxy;
 use crate::upstream::send_error::{SendFailure, root_cause};
 
 /// The timeout of a connection attempt. A server that does not accept the connection within this time is down.
@@ -32,6 +33,8 @@ pub(in crate::upstream) struct Connections {
     /// `None` for a server without TLS.
     tls: Option<ServerTls>,
     connector: HttpConnector,
+    /// `None` for direct connections.
+    http_proxy: Option<HttpProxy>,
     /// The number of connections so far.
     opened: AtomicUsize,
     /// The connections without a call in flight. The last one was used last.
@@ -58,12 +61,17 @@ pub(super) enum Readiness {
 }
 
 impl Connections {
-    pub(in crate::upstream) fn to(server: Authority, tls: Option<ServerTls>) -> Arc<Self> {
+    pub(in crate::upstream) fn to(
+        server: Authority,
+        tls: Option<ServerTls>,
+        http_proxy: Option<HttpProxy>,
+    ) -> Arc<Self> {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        Arc::new(Self { server, tls, connector, opened: AtomicUsize::new(0), idle: Mutex::default() })
+        let (opened, idle) = (AtomicUsize::new(0), Mutex::default());
+        Arc::new(Self { server, tls, connector, http_proxy, opened, idle })
     }
 
     /// Sends a request, and returns the head of the answer.
@@ -147,9 +155,16 @@ impl Connections {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let uri = Uri::builder().scheme(scheme).authority(self.server.clone()).path_and_query("/").build();
         let uri = uri.map_err(|error| SendFailure::Broken(error.to_string()))?;
-        let connected = self.connector.clone().oneshot(uri).await;
-        let connected = connected.map_err(|error| SendFailure::Connect(root_cause(&error)))?;
-        let stream = connected.into_inner();
+        let connector = self.connector.clone();
+        let connected = match &self.http_proxy {
+            None => connector.oneshot(uri).await.map_err(|error| root_cause(&error)),
+            // The connector limits the time of the connection to the HTTP proxy alone.
+            Some(proxy) => match tokio::time::timeout(CONNECT_TIMEOUT, proxy.connect(connector, uri)).await {
+                Ok(connected) => connected,
+                Err(_) => Err(format!("the HTTP proxy {proxy} does not connect within {CONNECT_TIMEOUT:?}")),
+            },
+        };
+        let stream = connected.map_err(SendFailure::Connect)?.into_inner();
         self.opened.fetch_add(1, Ordering::Relaxed);
         let Some(tls) = &self.tls else { return Ok(NetStream::Plain(stream)) };
         match tokio::time::timeout(CONNECT_TIMEOUT, tls.handshake(stream)).await {

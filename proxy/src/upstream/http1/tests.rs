@@ -1,5 +1,6 @@
 //! Tests connections with a server on a real socket.
 
+mod http_proxy;
 mod tls;
 
 use std::future::poll_fn;
@@ -24,7 +25,7 @@ const LIMITS: ReadLimits = ReadLimits { bytes: 1 << 20, silence: Duration::from_
 async fn server() -> (TcpListener, Arc<Connections>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    (listener, Connections::to(address.parse().unwrap(), None))
+    (listener, Connections::to(address.parse().unwrap(), None, None))
 }
 
 fn request(body: impl Into<Bytes>) -> Request {

@@ -41,7 +41,7 @@ fn trusting(authority: &TestAuthority) -> (NamedTempFile, UpstreamTls) {
 fn connections(listener: &TcpListener, files: &UpstreamTls) -> Arc<Connections> {
     let server: Authority = listener.local_addr().unwrap().to_string().parse().unwrap();
     let tls = ServerTls::of(files.connector().unwrap(), &server).unwrap();
-    Connections::to(server, Some(tls))
+    Connections::to(server, Some(tls), None)
 }
 
 async fn accepted(listener: &TcpListener, acceptor: &TlsAcceptor) -> TlsStream<TcpStream> {
