@@ -1,13 +1,13 @@
-//! `rolltap doctor` on real vLLM, and on vLLM behind nginx with TLS.
+//! `rolltap doctor` on real vLLM, on vLLM behind nginx with TLS, and on vLLM behind vLLM's own router.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use rolltap_testing::{TestAuthority, eventually};
+use rolltap_testing::{TestAuthority, eventually, get};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::vllm;
+use crate::harness::{testbed, vllm};
 
 /// Runs the command. Returns its exit code and its report.
 async fn doctor(args: &[&str]) -> (Option<i32>, Value) {
@@ -48,19 +48,36 @@ async fn nothing_is_broken_at_vllm_itself() {
     assert_ne!(verdict(&report, "second turn").0, "broken", "{report:#}");
 }
 
-/// nginx in front of a server. It ends with the value.
-struct Nginx(Child);
+/// A program in front of a server. It ends with the value.
+struct Gateway(Child);
 
-impl Drop for Nginx {
+impl Drop for Gateway {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-impl Nginx {
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Gateway {
+    /// Starts vLLM's router.
+    async fn router(upstream: &str, port: u16) -> Self {
+        let mut command = Command::new(testbed("ROLLTAP_TESTBED_ROUTER"));
+        let ports = [port, free_port()].map(|port| port.to_string());
+        command.args(["--worker-urls", upstream, "--port", &ports[0], "--prometheus-port", &ports[1]]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let router = Self(command.spawn().unwrap());
+        let url = format!("http://127.0.0.1:{port}/health");
+        let answers = async || get(&url).await.is_ok_and(|answer| answer.status().is_success());
+        eventually("the router answers", answers).await;
+        router
+    }
+
     /// Starts nginx with TLS. `extra` has directives of the location.
-    async fn start(dir: &Path, upstream: &str, port: u16, extra: &str) -> Self {
+    async fn nginx(dir: &Path, upstream: &str, port: u16, extra: &str) -> Self {
         let at = dir.display();
         let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|name| format!("{name}_temp_path {at}/{name};"))
@@ -88,10 +105,9 @@ async fn a_gateway_that_collects_events_and_refuses_long_prompts_is_found() {
     let [certificate, key] = authority.certificate("127.0.0.1").pem();
     std::fs::write(dir.path().join("tls.crt"), certificate).unwrap();
     std::fs::write(dir.path().join("tls.key"), key).unwrap();
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let (bad, good) = (free(), free());
+    let (bad, good) = (free_port(), free_port());
     let buffered = "proxy_buffering on; client_max_body_size 3k;";
-    let _bad = Nginx::start(dir.path(), &vllm(), bad, buffered).await;
+    let _bad = Gateway::nginx(dir.path(), &vllm(), bad, buffered).await;
     let (ca, url) = (authority.file(), format!("https://127.0.0.1:{bad}"));
     let ca = ca.path().to_str().unwrap();
     let (code, report) = doctor(&["--upstream", &url, "--upstream-ca", ca]).await;
@@ -111,9 +127,23 @@ async fn a_gateway_that_collects_events_and_refuses_long_prompts_is_found() {
     for file in ["tls.crt", "tls.key"] {
         std::fs::copy(dir.join("..").join(file), dir.join(file)).unwrap();
     }
-    let _good = Nginx::start(&dir, &vllm(), good, "proxy_buffering off; client_max_body_size 0;").await;
+    let _good = Gateway::nginx(&dir, &vllm(), good, "proxy_buffering off; client_max_body_size 0;").await;
     let url = format!("https://127.0.0.1:{good}");
     let (code, report) = doctor(&["--upstream", &url, "--upstream-ca", ca]).await;
     assert_eq!(code, Some(0), "{report:#}");
     assert_captured(&report);
+}
+
+#[tokio::test]
+#[ignore = "needs vLLM and its router: run ./scripts/test"]
+async fn vllms_own_router_is_named_and_passes_ids_on() {
+    let port = free_port();
+    let _router = Gateway::router(&vllm(), port).await;
+    let (code, report) = doctor(&["--upstream", &format!("http://127.0.0.1:{port}")]).await;
+    assert_eq!(code, Some(0), "{report:#}");
+    for check in ["prompt ids", "sampled ids", "logprobs", "stream", "responses", "n = 2", "long prompt"] {
+        let (verdict, text) = verdict(&report, check);
+        assert_eq!(verdict, "ok", "{text}");
+    }
+    assert!(verdict(&report, "router").1.contains("access-control-allow-origin"), "{report:#}");
 }

@@ -19,8 +19,10 @@ const ROUNDS: usize = 5;
 /// A larger difference of the clocks makes the times of captures unusable beside the server's logs.
 const LARGEST_CLOCK_DIFFERENCE: Duration = Duration::from_secs(5);
 /// Headers that proxies and routers add to answers. vLLM sends none of them.
-const ROUTER_HEADERS: [&str; 8] = [
+const ROUTER_HEADERS: [&str; 9] = [
     "via",
+    // vLLM sends it to browsers alone, whose requests have an origin. vLLM's own router sends it in every answer.
+    "access-control-allow-origin",
     "x-envoy-upstream-service-time",
     "cf-ray",
     "x-served-by",
@@ -48,14 +50,18 @@ pub(super) async fn question(
     settings: &DoctorSettings,
     ledger: &mut Ledger,
 ) -> Result<Option<Served>, DoctorError> {
-    let client = UpstreamClient::new(settings.address.clone(), &settings.tls, settings.timeout)?;
+    let client = UpstreamClient::new(settings.address.clone(), &settings.tls, settings.timeout)?
+        .through(settings.http_proxy.clone());
     let Some(first) = reach(&client, ledger).await else { return Ok(None) };
     let Some(served) = model(&first, settings.model.as_deref(), ledger) else { return Ok(None) };
     clock(first.headers(), ledger);
     let (version, description) = (ask(&client, "/version").await, ask(&client, "/openapi.json").await);
     let has_version = vllm_version(version, ledger);
     router(first.headers(), has_version, ledger);
-    endpoints(description.as_ref().map_or(&[][..], |answer| answer.body()), ledger);
+    let description = description.as_ref().map(|answer| &answer.body()[..]);
+    endpoints(description.unwrap_or_default(), ledger);
+    session_id(description, ledger);
+    parsers(client.has_parser().await, ledger);
     match ask(&client, "/metrics").await {
         Some(answer) if memchr::memmem::find(answer.body(), b"vllm:").is_some() => {
             ledger.ok("metrics", "GET /metrics has vLLM's metrics");
@@ -257,6 +263,36 @@ fn endpoints(description: &[u8], ledger: &mut Ledger) {
     ledger.ok("weights", found);
 }
 
+/// Notes whether chat requests have a session id, by which a router finds the replica of an earlier call.
+fn session_id(description: Option<&[u8]>, ledger: &mut Ledger) {
+    let takes = description.map(|text| memchr::memmem::find(text, b"\"session_id\"").is_some());
+    ledger.ok(
+        "session id",
+        match takes {
+            Some(true) => "requests may have a session_id",
+            Some(false) => "requests have no session_id, which vLLM 0.32 added",
+            None => "unknown, because GET /openapi.json is not answered",
+        },
+    );
+}
+
+/// Notes whether the server has a parser of reasoning or of tool calls.
+fn parsers(has_parser: Option<bool>, ledger: &mut Ledger) {
+    match has_parser {
+        Some(true) => ledger.ok("parsers", "the server parses reasoning or tool calls"),
+        Some(false) => ledger.degraded(
+            "parsers",
+            "the server has no parser, so reasoning and tool calls are text to agents",
+            "start vLLM with the --reasoning-parser and the --tool-call-parser of the model, unless agents parse the text",
+        ),
+        None => ledger.ok(
+            "parsers",
+            "the server does not answer whether it has any (vLLM 0.32 with --enable-scale-out does); see reasoning and \
+             tools below",
+        ),
+    }
+}
+
 /// Returns the answer of a `GET` if its status is a success.
 async fn ask(client: &UpstreamClient, path: &str) -> Option<Response<Bytes>> {
     client.get(path).await.ok().filter(|answer| answer.status().is_success())
@@ -306,6 +342,27 @@ mod tests {
             clock(&headers, &mut ledger);
             let found = serde_json::to_value(ledger.into_findings()).unwrap();
             assert_eq!(found[0]["verdict"], worst, "{found}");
+        }
+    }
+
+    #[test]
+    fn a_session_id_and_parsers_are_named() {
+        let mut ledger = Ledger::default();
+        session_id(Some(br#"{"properties":{"session_id":{}}}"#), &mut ledger);
+        session_id(Some(b"{}"), &mut ledger);
+        session_id(None, &mut ledger);
+        [Some(true), Some(false), None].into_iter().for_each(|has| parsers(has, &mut ledger));
+        let found = serde_json::to_value(ledger.into_findings()).unwrap();
+        for (at, verdict, part) in [
+            (0, "ok", "may have"),
+            (1, "ok", "have no session_id"),
+            (2, "ok", "unknown"),
+            (3, "ok", "parses"),
+            (4, "degraded", "has no parser"),
+            (5, "ok", "see reasoning and tools"),
+        ] {
+            assert_eq!(found[at]["verdict"], verdict, "{found}");
+            assert!(found[at]["found"].as_str().unwrap().contains(part), "{found}");
         }
     }
 
