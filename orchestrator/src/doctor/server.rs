@@ -160,6 +160,9 @@ pub(crate) fn read_models(answer: &Response<Bytes>) -> Result<ServedModels, Stri
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return Err(format!("GET /v1/models was answered {status}: is --upstream-api-key right?"));
     }
+    if status == StatusCode::BAD_REQUEST && needs_tls(answer.body()) {
+        return Err("the server expects TLS on this port, so its address begins with https://".to_owned());
+    }
     if !status.is_success() {
         return Err(format!("GET /v1/models was answered {status}"));
     }
@@ -171,6 +174,12 @@ pub(crate) fn read_models(answer: &Response<Bytes>) -> Result<ServedModels, Stri
     }
     ServedModels::parse(answer.body())
         .map_err(|error| format!("the answer of GET /v1/models ({kind}) is no list of models: {error}"))
+}
+
+/// Whether the body is that of a TLS port to a request without TLS: of nginx, Go's servers, Apache, or rolltap.
+fn needs_tls(body: &[u8]) -> bool {
+    let texts = ["sent to HTTPS port", "to an HTTPS server", "speaking plain HTTP to an SSL", "expects TLS"];
+    texts.iter().any(|text| memchr::memmem::find(body, text.as_bytes()).is_some())
 }
 
 fn clock(headers: &HeaderMap, ledger: &mut Ledger) {
@@ -319,6 +328,7 @@ mod tests {
             (answer(307, "text/plain", ""), "https://elsewhere"),
             (answer(401, "application/json", "{}"), "--upstream-api-key"),
             (answer(502, "text/html", "<html>"), "502"),
+            (answer(400, "text/html", "<h1>The plain HTTP request was sent to HTTPS port</h1>"), "https://"),
             (answer(200, "application/json", "{}"), "no list of models"),
         ] {
             let error = read_models(&answer).unwrap_err();
