@@ -120,8 +120,9 @@ async fn refusals_are_equal(stage: Stage) {
     }
 }
 
-/// Returns the forms of a stream's events in order: the members that exist and those that are null. Words are omitted,
-/// and the parts of tool calls are events of their own, because a busy vLLM puts several tokens into one event.
+/// Returns the forms of a stream's events in order: the members that exist and those that are null. Words are omitted.
+/// The parts of tool calls and the end of the answer are events of their own, because a busy vLLM puts several tokens,
+/// or the last tokens and the end, into one event.
 fn forms(stream: &str) -> Vec<String> {
     let form = |event: &str| {
         let Ok(mut chunk) = serde_json::from_str::<Value>(event.trim_start_matches("data: ")) else {
@@ -129,11 +130,26 @@ fn forms(stream: &str) -> Vec<String> {
         };
         chunk.as_object_mut().unwrap().retain(|key, _| key != "id" && key != "created");
         chunk.pointer_mut("/choices/0/delta").into_iter().for_each(without_words);
-        one_part_each(chunk).iter().map(Value::to_string).collect()
+        end_by_itself(chunk).into_iter().flat_map(one_part_each).map(|chunk| chunk.to_string()).collect()
     };
     let mut forms: Vec<_> = stream.split("\n\n").flat_map(form).collect();
     forms.dedup();
     forms
+}
+
+/// Returns the chunk, or for a chunk with tokens and the end of the answer: the tokens as before the end, and the end.
+fn end_by_itself(chunk: Value) -> Vec<Value> {
+    let is_empty = |delta: &Value| delta.as_object().is_none_or(serde_json::Map::is_empty);
+    if chunk["choices"][0]["finish_reason"].is_null() || is_empty(&chunk["choices"][0]["delta"]) {
+        return vec![chunk];
+    }
+    let (mut tokens, mut end) = (chunk.clone(), chunk);
+    tokens.as_object_mut().unwrap().remove("system_fingerprint");
+    let choice = tokens["choices"][0].as_object_mut().unwrap();
+    choice.remove("stop_reason");
+    choice["finish_reason"] = Value::Null;
+    end["choices"][0]["delta"] = json!({});
+    vec![tokens, end]
 }
 
 /// Returns a copy of the chunk for each part of a tool call that it has, or the chunk itself if it has none.
