@@ -174,6 +174,8 @@ def transcribe(program: str, tasks: Path, folder: Path, *, samples: int, turns: 
         command = [
             *(program, "run", "-p", str(tasks), "-a", "terminal", "--max-turns", str(turns), "-e", "local", "--quiet"),
             *("--upstream", url, "-k", str(samples), "-n", "12", "-o", str(folder), "--job-name", "transcripts"),
+            # The teacher gives no token ids: its words are what is learned.
+            *("--no-preflight", "--max-empty-trials", "0"),
         ]
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode not in (0, 1):
