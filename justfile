@@ -49,6 +49,10 @@ demo:
 bench *NAME_AND_ARGUMENTS:
     ./bench/run {{NAME_AND_ARGUMENTS}}
 
+# Fuzzes TARGET, the targets of a crate, or `all`, for SECONDS each. Without arguments it prints its help and the targets.
+fuzz TARGET="help" SECONDS="60":
+    ./scripts/fuzz {{TARGET}} {{SECONDS}}
+
 # Kills the proxy under load ROUNDS times on one data directory, and verifies that no acknowledged data is lost.
 crash-test ROUNDS="500" SEED="":
     CRASH_ROUNDS={{ROUNDS}} {{ if SEED == "" { "" } else { "CRASH_SEED=" + SEED } }} cargo test --release --test crash -- --nocapture nothing_acknowledged

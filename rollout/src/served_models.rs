@@ -103,4 +103,11 @@ mod tests {
             let _read = ServedModels::parse(format!(r#"{{"data": [{{"id": "m", "root": {entry}}}]}}"#).as_bytes());
         }
     }
+
+    #[test]
+    fn fuzz_served_models() {
+        rolltap_testing::fuzz!("served_models", |body| drop(
+            ServedModels::parse(body).map(ServedModels::into_ids)
+        ));
+    }
 }

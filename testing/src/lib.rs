@@ -1,10 +1,12 @@
 //! Shared test support of all crates: time limits that fit the machine ([`limit`]), waits for conditions ([`until`],
-//! [`eventually`]) sample sizes that fit the tier ([`sample`]), HTTP clients ([`http_client`]) and certificates ([`TestAuthority`]). `scripts/test` sets the environment variables that
-//! limits and sample sizes read. Without them a test runs as on a quiet machine, in the default tier.
+//! [`eventually`]), sample sizes that fit the tier ([`sample`]), HTTP clients ([`http_client`]), certificates
+//! ([`TestAuthority`]) and fuzz targets ([`fuzz!`]). `scripts/test` sets the environment variables that limits and
+//! sample sizes read. Without them a test runs as on a quiet machine, in the default tier.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails panics")]
 
 mod certificates;
+pub mod fuzz;
 mod generated;
 mod http;
 mod slowness;

@@ -174,3 +174,9 @@ proptest! {
         prop_assert!(client("http://127.0.0.1:1/v1").reply(&body).is_err());
     }
 }
+
+#[test]
+fn fuzz_chat_reply() {
+    let client = std::panic::AssertUnwindSafe(client("http://127.0.0.1:1/v1"));
+    rolltap_testing::fuzz!("chat_reply", |body| drop(client.reply(body)));
+}

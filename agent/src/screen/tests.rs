@@ -171,3 +171,22 @@ proptest! {
         prop_assert_eq!(new_output(&mut screen), format!("$ go\n{}\n$", lines.join("\n")));
     }
 }
+
+#[test]
+fn fuzz_screen() {
+    rolltap_testing::fuzz!("screen", |bytes| {
+        let show = |pieces: &[&[u8]]| {
+            let mut screen = screen();
+            let replies: Vec<u8> = pieces.iter().flat_map(|piece| screen.feed(piece)).collect();
+            (screen.text(), replies, screen.observe().text().to_owned())
+        };
+        let whole = show(&[bytes]);
+        assert!(!whole.0.contains('\x1b'));
+        // The emulator shows invalid UTF-8 by where it is cut, and fails on some wide characters.
+        if std::str::from_utf8(bytes).is_ok_and(|text| text.chars().all(|char| char <= '\u{ff}')) {
+            for pieces in rolltap_testing::fuzz::cuts(bytes) {
+                assert_eq!(show(&pieces), whole);
+            }
+        }
+    });
+}

@@ -347,3 +347,24 @@ proptest! {
         prop_assert_eq!(compare(&of_steps, &of_steps).same + compare(&of_steps, &of_steps).incomplete, of_steps.len());
     }
 }
+
+#[test]
+fn fuzz_rollout_details() {
+    rolltap_testing::fuzz!("rollout_details", |json| {
+        if let Ok(segments) = rollout_details(json) {
+            checked(&made(segments));
+        }
+    });
+}
+
+#[test]
+fn fuzz_trajectory() {
+    rolltap_testing::fuzz!("trajectory", |json| {
+        if let Ok(document) = trajectory(json) {
+            let calls = made(document.segments);
+            checked(&calls);
+            let same = compare(&calls, &calls);
+            assert_eq!(same.same + same.incomplete, calls.len());
+        }
+    });
+}

@@ -162,3 +162,15 @@ fn a_broken_input_is_reported_once() {
     let rows: Vec<_> = JsonlReader::new(BufReader::new(Broken)).collect();
     assert!(matches!(rows.as_slice(), [Err(ReadError::Io { line: 1, .. })]), "{rows:?}");
 }
+
+#[test]
+fn fuzz_jsonl() {
+    rolltap_testing::fuzz!("jsonl", |text| {
+        for row in JsonlReader::new(text).filter_map(Result::ok) {
+            let read: Vec<_> = JsonlReader::new(written(std::slice::from_ref(&row)).as_slice()).collect();
+            let [Ok(read)] = &read[..] else { panic!("{read:?}") };
+            // The debug form distinguishes -0.0 and 0.0.
+            assert_eq!(format!("{read:?}"), format!("{row:?}"));
+        }
+    });
+}

@@ -334,3 +334,19 @@ fn text_is_no_parquet() {
     let error = first_error(Bytes::from_static(b"{\"schema_version\":\"rollout/1\"}\n")).unwrap();
     assert!(error.to_string().starts_with("not a readable Parquet file: "), "{error}");
 }
+
+#[test]
+fn fuzz_parquet() {
+    let whole = written(&example().rows, 2);
+    rolltap_testing::fuzz!("parquet", |bytes| {
+        drop(first_error(Bytes::copy_from_slice(bytes)));
+        // The bytes as edits of a whole file: positions and new values.
+        let mut file = whole.to_vec();
+        let (edits, _) = bytes.as_chunks::<3>();
+        for &[low, high, value] in edits {
+            let at = usize::from(u16::from_le_bytes([low, high])) % file.len();
+            file[at] = value;
+        }
+        drop(first_error(file.into()));
+    });
+}

@@ -163,3 +163,11 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn fuzz_json_answer() {
+    rolltap_testing::fuzz!("json_answer", |text| {
+        let Ok(text) = std::str::from_utf8(text) else { return };
+        drop((parse(text), AnswerFormat::Json.salvage(text)));
+    });
+}

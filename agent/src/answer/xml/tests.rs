@@ -175,3 +175,15 @@ proptest! {
         prop_assert_eq!(read.task_complete, task_complete);
     }
 }
+
+#[test]
+fn fuzz_xml_answer() {
+    rolltap_testing::fuzz!("xml_answer", |text| {
+        let Ok(text) = std::str::from_utf8(text) else { return };
+        // A command's keys are part of the text, byte for byte.
+        if let Ok(answer) = parse(text) {
+            assert!(answer.commands.iter().all(|command| text.contains(&*command.keystrokes)));
+        }
+        drop(AnswerFormat::Xml.salvage(text));
+    });
+}

@@ -177,4 +177,13 @@ mod tests {
             prop_assert_eq!(read, expected);
         }
     }
+
+    #[test]
+    fn fuzz_prompt_logprobs() {
+        rolltap_testing::fuzz!("prompt_logprobs", |body| {
+            if let Ok(logprobs) = prompt_logprobs(body, &[5, 6, 7]) {
+                assert!(logprobs.len() <= 3 && logprobs.iter().all(|logprob| !logprob.is_nan()));
+            }
+        });
+    }
 }
