@@ -148,13 +148,14 @@ fn read_small(small: &[u8], apart: &Apart<'_>) -> Result<Call, String> {
 }
 
 fn shared_ids(earlier: &Call, of_prompt: u64, of_answer: u64, choice: u64) -> Option<TokenList> {
-    let of_prompt = usize::try_from(of_prompt).ok()?;
+    let (of_prompt, of_answer) = (usize::try_from(of_prompt).ok()?, usize::try_from(of_answer).ok()?);
     let mut ids = earlier.prompt_token_ids.prefix(of_prompt);
     if of_answer > 0 {
         let answer = &earlier.choices.get(usize::try_from(choice).ok()?)?.token_ids;
-        ids.extend_from_slice(answer.get(..usize::try_from(of_answer).ok()?)?);
+        ids.extend_from_slice(answer.get(..of_answer)?);
     }
-    (ids.len() == of_prompt + usize::try_from(of_answer).ok()?).then_some(ids)
+    // The sum of damaged numbers can overflow.
+    (Some(ids.len()) == of_prompt.checked_add(of_answer)).then_some(ids)
 }
 
 /// A call for the JSON, with empty arrays in the places of its lists.
