@@ -195,4 +195,15 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn fuzz_dockerfile_images() {
+        rolltap_testing::fuzz!("dockerfile_images", |text| {
+            let Ok(text) = std::str::from_utf8(text) else { return };
+            needs_buildkit(text);
+            for image in base_images(text) {
+                assert!(!image.is_empty() && !image.contains(char::is_whitespace), "{image}");
+            }
+        });
+    }
 }

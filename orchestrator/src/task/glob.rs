@@ -229,4 +229,24 @@ mod tests {
             proptest::prop_assert_eq!(pattern.matches(&other), path == other);
         }
     }
+
+    #[test]
+    fn fuzz_dockerignore() {
+        rolltap_testing::fuzz!("dockerignore", |text| {
+            let Ok(text) = std::str::from_utf8(text) else { return };
+            let (path, patterns) = text.split_once('\n').unwrap_or((text, text));
+            let _ = Ignore::parse(patterns).ignores(path);
+            // The last line decides, and a plain path fits itself.
+            if path.bytes().all(|byte| byte.is_ascii_alphanumeric()) && !path.is_empty() {
+                assert!(Ignore::parse(&format!("{patterns}\n{path}")).ignores(path));
+                assert!(!Ignore::parse(&format!("{patterns}\n!{path}")).ignores(path));
+            }
+            // Trying all ways is exponential, so the paths are short.
+            if patterns.len() < 16 && path.len() < 24 {
+                let pattern = Pattern::new(patterns);
+                let names: Vec<_> = components(path).collect();
+                assert_eq!(pattern.matches(path), matches_by_trying(&pattern.0, &names));
+            }
+        });
+    }
 }

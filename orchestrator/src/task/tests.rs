@@ -302,3 +302,13 @@ proptest::proptest! {
         let _ = TaskConfig::parse(&format!("[environment]\nmemory = {size:?}"), Path::new("task.toml"));
     }
 }
+
+#[test]
+fn fuzz_task_toml() {
+    rolltap_testing::fuzz!("task_toml", |toml| {
+        let Ok(toml) = std::str::from_utf8(toml) else { return };
+        if let Err(error) = TaskConfig::parse(toml, Path::new("task.toml")) {
+            assert!(error.to_string().contains("task.toml"), "{error}");
+        }
+    });
+}

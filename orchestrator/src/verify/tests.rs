@@ -104,6 +104,16 @@ proptest! {
     }
 }
 
+#[test]
+fn fuzz_rewards() {
+    rolltap_testing::fuzz!("rewards", |bytes| {
+        let rewards = [parse(Some(bytes), None), parse(None, Some(bytes))];
+        for reward in rewards.into_iter().flatten().flatten().flatten() {
+            assert!(reward.1.is_finite(), "{reward:?}");
+        }
+    });
+}
+
 /// Makes a task on this host whose tests are this script.
 fn task(script: &str, toml: &str) -> (TempDir, Task) {
     let dir = tempfile::tempdir().unwrap();

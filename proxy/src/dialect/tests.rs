@@ -11,6 +11,7 @@ use super::*;
 use crate::common::model_aliases::ModelAliases;
 use crate::dialect::route::Delivery;
 use crate::recorder::CallStart;
+use crate::wire::json_edit::Object;
 use crate::wire::sse::Decoder;
 
 static NOTHING: LazyLock<(Map<String, Value>, ModelAliases, Arc<responses::Memory>)> =
@@ -127,4 +128,121 @@ proptest! {
             let _ = prepare(&endpoint, &json, ground());
         }
     }
+}
+
+/// Checks that a request is prepared the same way twice, and that all members but `ours` keep their bytes.
+fn check_request(endpoint: &CallEndpoint, text: &[u8], ours: Option<&[&str]>) {
+    let Ok(text) = std::str::from_utf8(text) else { return };
+    let Ok(ready) = prepare(endpoint, text, ground()) else { return };
+    assert_eq!(prepare(endpoint, text, ground()).unwrap().body, ready.body);
+    let Some(body) = ready.body else { return };
+    let members = |text| {
+        let object = Object::scan(text).unwrap();
+        let members = object.members().map(|(key, value)| (key.to_owned(), value.to_owned()));
+        members.filter(|(key, _)| ours.is_some_and(|ours| !ours.contains(&&**key))).collect::<Vec<_>>()
+    };
+    if ours.is_some() {
+        assert_eq!(members(text), members(&body));
+    }
+}
+
+#[test]
+fn fuzz_chat_request() {
+    rolltap_testing::fuzz!("chat_request", |text| {
+        check_request(
+            &CallEndpoint::Chat,
+            text,
+            Some(&["logprobs", "return_token_ids", "include_reasoning"]),
+        );
+    });
+}
+
+#[test]
+fn fuzz_completions_request() {
+    rolltap_testing::fuzz!("completions_request", |text| {
+        check_request(&CallEndpoint::Completions, text, Some(&["logprobs", "return_token_ids"]));
+    });
+}
+
+#[test]
+fn fuzz_responses_request() {
+    rolltap_testing::fuzz!("responses_request", |text| check_request(&CallEndpoint::Responses, text, None));
+}
+
+#[test]
+fn fuzz_messages_request() {
+    rolltap_testing::fuzz!("messages_request", |text| {
+        check_request(&CallEndpoint::Messages, text, None);
+        let _ = prepare_count(&CountEndpoint::Messages, text, ground().names, Fetching::Refused);
+    });
+}
+
+#[test]
+fn fuzz_gemini_request() {
+    rolltap_testing::fuzz!("gemini_request", |text| {
+        let endpoint = CallEndpoint::GenerateContent { model: "m".to_owned(), delivery: Delivery::Events };
+        check_request(&endpoint, text, None);
+        let count = CountEndpoint::GenerateContent { model: "m".to_owned() };
+        let _ = prepare_count(&count, text, ground().names, Fetching::Refused);
+    });
+}
+
+/// Returns the answer without the random id and the time that a response has if the upstream gave none.
+fn without_own_identity(answer: &[u8]) -> String {
+    let own = regex::bytes::Regex::new(r#"[0-9a-f]{32}|"created_at":[0-9]+"#).unwrap();
+    String::from_utf8_lossy(&own.replace_all(answer, &b""[..])).into_owned()
+}
+
+/// Checks that the cuts of a stream do not matter to the agents of these requests.
+fn check_stream(requests: &[(CallEndpoint, &'static str)], stream: &[u8]) {
+    let Some((&which, stream)) = stream.split_first() else { return };
+    let request = &requests[usize::from(which) % requests.len()];
+    let answered = |pieces: &[&[u8]]| {
+        let (out, prompt, choices) = answered(request, pieces);
+        (without_own_identity(&out), prompt, choices)
+    };
+    let whole = answered(&[stream]);
+    for pieces in rolltap_testing::fuzz::cuts(stream) {
+        assert_eq!(answered(&pieces), whole, "{:?}", request.0);
+    }
+}
+
+#[test]
+fn fuzz_plain_stream() {
+    const EVERYTHING: &str =
+        r#"{"model":"m","messages":[],"stream":true,"logprobs":true,"return_token_ids":true}"#;
+    const NO_REASONING: &str = r#"{"model":"m","messages":[],"stream":true,"include_reasoning":false}"#;
+    let mut all = requests();
+    all.truncate(2);
+    all.push((CallEndpoint::Chat, NO_REASONING));
+    rolltap_testing::fuzz!("plain_stream", |stream| {
+        check_stream(&all, stream);
+        // An agent that asks for everything gets vLLM's bytes.
+        assert!(stream.starts_with(&answered(&(CallEndpoint::Chat, EVERYTHING), &[stream]).0));
+    });
+}
+
+#[test]
+fn fuzz_translated_stream() {
+    let all = requests().split_off(2);
+    rolltap_testing::fuzz!("translated_stream", |stream| check_stream(&all, stream));
+}
+
+#[test]
+fn fuzz_whole_answer() {
+    let all = requests();
+    rolltap_testing::fuzz!("whole_answer", |text| {
+        let Ok(text) = std::str::from_utf8(text) else { return };
+        for (endpoint, request) in &all {
+            let mut ready = prepare(endpoint, request, ground()).unwrap();
+            let mut recorder = Recorder::begin(CallStart::of_test());
+            recorder.requested(ready.facts, CallRole::default());
+            if let Ok(Some(answer)) = ready.adapter.whole(text, &mut recorder) {
+                // Skipped values are not checked, so only a valid answer stays valid.
+                let is_valid = |text: &[u8]| serde_json::from_slice::<serde::de::IgnoredAny>(text).is_ok();
+                assert!(is_valid(&answer) || !is_valid(text.as_bytes()), "{endpoint:?}");
+            }
+            recorder.finish(CallStatus::Complete, None);
+        }
+    });
 }

@@ -110,4 +110,13 @@ mod tests {
             as_of_agent(AGENT, &text, SENT);
         }
     }
+
+    #[test]
+    fn fuzz_validation_error() {
+        rolltap_testing::fuzz!("validation_error", |text| {
+            let Ok(text) = std::str::from_utf8(text) else { return };
+            as_of_agent(text, AGENT, SENT);
+            as_of_agent(AGENT, text, SENT);
+        });
+    }
 }

@@ -146,4 +146,14 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn fuzz_cursor() {
+        rolltap_testing::fuzz!("cursor", |text| {
+            let Ok(text) = std::str::from_utf8(text) else { return };
+            if let Ok(cursor) = text.parse::<Cursor>() {
+                assert_eq!(cursor.to_string().parse(), Ok(cursor));
+            }
+        });
+    }
 }

@@ -337,4 +337,19 @@ mod tests {
             prop_assert_eq!(meaning_of(Value::Object(forth)), meaning_of(Value::Object(back)));
         }
     }
+
+    #[test]
+    fn fuzz_message_eq() {
+        rolltap_testing::fuzz!("message_eq", |text| {
+            let Ok(text) = std::str::from_utf8(text) else { return };
+            let Ok(json) = serde_json::from_str::<Map<String, Value>>(text) else { return };
+            let long = Reading::of(&json);
+            if let Some(short) = Reading::of_plain(text) {
+                assert_eq!(Some(short), long);
+            }
+            // The order of keys has no meaning.
+            let reversed = json.into_iter().rev().collect();
+            assert_eq!(Reading::of(&reversed).map(|read| read.meaning), long.map(|read| read.meaning));
+        });
+    }
 }

@@ -243,4 +243,14 @@ mod tests {
             let _ = PromptRequest::read(&text);
         }
     }
+
+    #[test]
+    fn fuzz_prompt_request() {
+        rolltap_testing::fuzz!("prompt_request", |text| {
+            let Ok(text) = std::str::from_utf8(text) else { return };
+            if let Some(request) = PromptRequest::read(text) {
+                drop(request.inputs.read().stored(&Redaction::default()));
+            }
+        });
+    }
 }

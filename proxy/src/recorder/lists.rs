@@ -271,4 +271,22 @@ mod tests {
             prop_assert_eq!(logprobs_by_hand(&text), logprobs_by_serde(&text));
         }
     }
+
+    #[test]
+    fn fuzz_token_ids() {
+        rolltap_testing::fuzz!("token_ids", |text| {
+            let Ok(text) = std::str::from_utf8(text) else { return };
+            assert_eq!(by_hand(text), by_serde(text));
+        });
+    }
+
+    #[test]
+    fn fuzz_logprobs() {
+        rolltap_testing::fuzz!("logprobs", |text| {
+            let Ok(text) = std::str::from_utf8(text) else { return };
+            if let (Some(by_hand), Some(by_serde)) = (logprobs_by_hand(text), logprobs_by_serde(text)) {
+                assert_eq!(by_hand, by_serde);
+            }
+        });
+    }
 }

@@ -199,4 +199,16 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn fuzz_prompts() {
+        rolltap_testing::fuzz!("prompts", |texts| {
+            let Ok(texts) = std::str::from_utf8(texts) else { return };
+            let known = Prompts::default();
+            for text in texts.lines() {
+                let read = known.read(text).ok();
+                assert_eq!(read.map(|ids| ids.iter().copied().collect::<Vec<_>>()), by_serde(text), "{text}");
+            }
+        });
+    }
 }

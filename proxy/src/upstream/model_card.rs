@@ -141,4 +141,9 @@ mod tests {
             let _ = ModelCard::from_models_answer(&body);
         }
     }
+
+    #[test]
+    fn fuzz_model_card() {
+        rolltap_testing::fuzz!("model_card", |body| drop(ModelCard::from_models_answer(body)));
+    }
 }

@@ -276,4 +276,35 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn fuzz_json_edit() {
+        rolltap_testing::fuzz!("json_edit", |text| {
+            let Ok(text) = std::str::from_utf8(text) else { return };
+            let by_serde = serde_json::from_str::<JsonMembers<'_>>(text).map(|JsonMembers(members)| members);
+            if let (Some(plain), Ok(members)) = (plain_members(text), &by_serde) {
+                assert_eq!(&plain, members);
+            }
+            let (Ok(object), Ok(serde_json::Value::Object(mut expected))) =
+                (Object::scan(text), serde_json::from_str(text))
+            else {
+                return;
+            };
+            let last = object.members().last().map(|(key, _)| key.to_owned());
+            let mut splices = Splices::of(text);
+            for (key, json) in
+                [Some(("k".to_owned(), "[1.50]")), last.filter(|key| key != "k").map(|key| (key, "{}"))]
+                    .into_iter()
+                    .flatten()
+            {
+                object.set(&key, json, &mut splices);
+                expected.insert(key, serde_json::from_str(json).unwrap());
+            }
+            let edited = splices.edited().unwrap();
+            assert_eq!(
+                serde_json::from_str::<serde_json::Value>(&edited).unwrap(),
+                serde_json::Value::Object(expected)
+            );
+        });
+    }
 }

@@ -204,4 +204,21 @@ mod tests {
             prop_assert_eq!(super::data(&events[0]).unwrap(), data);
         }
     }
+
+    #[test]
+    fn fuzz_sse() {
+        rolltap_testing::fuzz!("sse", |stream| {
+            let whole = events_of(&[stream]);
+            for pieces in rolltap_testing::fuzz::cuts(stream) {
+                assert_eq!(events_of(&pieces), whole);
+            }
+            assert_eq!([&whole.0.concat()[..], &whole.1[..]].concat(), stream);
+            // The data of an event is data again if it is written as an event.
+            for data in whole.0.iter().filter_map(|event| data(event)) {
+                let mut out = Vec::new();
+                write_event(data.as_bytes(), &mut out);
+                assert_eq!(super::data(&out), Some(data));
+            }
+        });
+    }
 }

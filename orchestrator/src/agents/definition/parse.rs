@@ -262,4 +262,12 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn fuzz_agent_definition() {
+        rolltap_testing::fuzz!("agent_definition", |text| {
+            let Ok(text) = std::str::from_utf8(text) else { return };
+            drop(Definition::parse(text).map_err(|error| error.to_string()));
+        });
+    }
 }

@@ -166,3 +166,12 @@ proptest! {
         prop_assert_eq!(read, Action::Commands { commands: expected, task_complete: false });
     }
 }
+
+#[test]
+fn fuzz_env_request() {
+    rolltap_testing::fuzz!("env_request", |body| {
+        let _ = Create::read(body);
+        let _ = Action::read(body);
+        let _ = nothing(body);
+    });
+}

@@ -242,4 +242,15 @@ CMD ["bash"]
             }
         }
     }
+
+    #[test]
+    fn fuzz_local_dockerfile() {
+        rolltap_testing::fuzz!("local_dockerfile", |text| {
+            let Ok(text) = std::str::from_utf8(text) else { return };
+            let dockerfile = Dockerfile::parse(text);
+            let is_inside = |path: &str| !path.split('/').any(|part| part == "..");
+            assert!(dockerfile.workdir.starts_with('/') && is_inside(&dockerfile.workdir));
+            assert!(dockerfile.copies.iter().all(|copy| is_inside(&copy.target)));
+        });
+    }
 }

@@ -224,3 +224,11 @@ proptest::proptest! {
         let _ = read(&format!("{key}: {value}"));
     }
 }
+
+#[test]
+fn fuzz_job_file() {
+    rolltap_testing::fuzz!("job_file", |text| {
+        let Ok(text) = std::str::from_utf8(text) else { return };
+        drop(read(text).map_err(|error| error.to_string()));
+    });
+}

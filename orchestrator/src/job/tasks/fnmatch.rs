@@ -125,4 +125,15 @@ mod tests {
             proptest::prop_assert!(matches(&literal, &literal));
         }
     }
+
+    #[test]
+    fn fuzz_fnmatch() {
+        rolltap_testing::fuzz!("fnmatch", |text| {
+            let Ok(text) = std::str::from_utf8(text) else { return };
+            let (pattern, name) = text.split_once('\n').unwrap_or((text, text));
+            matches(pattern, name);
+            let literal = name.replace(['*', '?', '['], "");
+            assert!(matches(&literal, &literal));
+        });
+    }
 }

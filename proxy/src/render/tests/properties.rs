@@ -145,3 +145,31 @@ fn every_case_of_the_corpus_is_read() {
         }
     }
 }
+
+#[test]
+fn fuzz_rendered_text() {
+    rolltap_testing::fuzz!("rendered_text", |text| {
+        let Ok(text) = std::str::from_utf8(text) else { return };
+        let renderer = fixture_once();
+        let ids = renderer.encode(text).unwrap();
+        assert_eq!(renderer.decode(&ids).unwrap(), text);
+    });
+}
+
+#[test]
+fn fuzz_message() {
+    rolltap_testing::fuzz!("message", |json| {
+        let Ok(message) = serde_json::from_slice(json) else { return };
+        if let Ok(message) = fixture_once().message(&message) {
+            assert_eq!(message.with_content("é").content().as_str(), Some("é"));
+        }
+    });
+}
+
+#[test]
+fn fuzz_template() {
+    rolltap_testing::fuzz!("template", |text| {
+        let Ok(text) = std::str::from_utf8(text) else { return };
+        drop(Template::compile(text));
+    });
+}

@@ -274,4 +274,20 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn fuzz_record_content() {
+        let packer = std::sync::Mutex::new(Packer::new().unwrap());
+        rolltap_testing::fuzz!("record_content", |bytes| {
+            if let Ok(content) = Content::read(bytes) {
+                let _ = content.body();
+                let _ = content.body_with(|_, length| Ok(vec![b'a'; length.min(64)]));
+                let _ = content.split_planes().and_then(|(_, rest)| rest.body());
+                let _ = content.split_plain::<16>().and_then(|(_, rest)| rest.split_planes());
+            }
+            let mut out = Vec::new();
+            packer.lock().unwrap().pack(Kind::Text, TrialNumber(1), &[], bytes, None, &mut out).unwrap();
+            assert_eq!(&*Content::read(&out).unwrap().body().unwrap(), bytes);
+        });
+    }
 }

@@ -219,4 +219,18 @@ mod tests {
         let next = told(&["a".to_owned(), "b".to_owned(), "c".to_owned()], &[]);
         assert_eq!(SharedMessages::between(&next, &first), SharedMessages { messages: 1, answer: 1 });
     }
+
+    #[test]
+    fn fuzz_conversation() {
+        rolltap_testing::fuzz!("conversation", |bytes| {
+            let mut referred =
+                One { told: Some(Arc::new(told(&["a".into()], &["b".into()]))), text: Some("t".into()) };
+            let Some(read) = super::read(&mut Numbers::of(bytes), &mut referred) else { return };
+            let mut out = Vec::new();
+            write(&read, None, &mut std::iter::repeat(None), &mut out);
+            let mut numbers = Numbers::of(&out);
+            assert_eq!(super::read(&mut numbers, &mut One::default()), Some(read));
+            assert!(numbers.is_empty());
+        });
+    }
 }

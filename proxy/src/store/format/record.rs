@@ -220,4 +220,15 @@ mod tests {
             read(&file);
         }
     }
+
+    #[test]
+    fn fuzz_segment() {
+        rolltap_testing::fuzz!("segment", |bytes| {
+            read(bytes);
+            // Records before foreign bytes are read. The bytes as the content of a record come back.
+            let first = vec![b"first".to_vec(), bytes.to_vec()];
+            let (contents, others) = read(&[written(&first), bytes.to_vec()].concat());
+            assert!(contents.starts_with(&first), "{others:?}");
+        });
+    }
 }

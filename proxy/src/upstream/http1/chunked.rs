@@ -184,4 +184,25 @@ mod tests {
             let _ = decoded(&[&body]);
         }
     }
+
+    #[test]
+    fn fuzz_chunked() {
+        rolltap_testing::fuzz!("chunked", |body| {
+            // The position of the end of the body, its data, and whether it is complete.
+            let read = |pieces: &[&[u8]]| {
+                let (mut decoder, mut data, mut used) = (ChunkDecoder::default(), Vec::new(), 0);
+                for piece in pieces {
+                    used += decoder.decode(piece, &mut data)?;
+                }
+                Ok::<_, InvalidChunk>((used, data, decoder.is_done()))
+            };
+            let whole = read(&[body]);
+            for pieces in rolltap_testing::fuzz::cuts(body) {
+                assert_eq!(read(&pieces), whole);
+            }
+            if let Ok((used, data, is_done)) = whole {
+                assert!(data.len() <= used && (is_done || used == body.len()));
+            }
+        });
+    }
 }

@@ -152,4 +152,32 @@ mod tests {
             let _ = parse(&text);
         }
     }
+
+    #[test]
+    fn fuzz_response() {
+        rolltap_testing::fuzz!("response", |response| {
+            // A head that is complete, or wrong, is so for any bytes behind it.
+            let facts = |(head, length): &(ResponseHead, usize)| {
+                (head.parts.status, head.parts.headers.clone(), head.keeps_alive, *length)
+            };
+            let whole = ResponseHead::parse(&Bytes::copy_from_slice(response));
+            let mut received = Vec::new();
+            let [_, pieces] = rolltap_testing::fuzz::cuts(response);
+            for piece in pieces {
+                received.extend_from_slice(piece);
+                match ResponseHead::parse(&Bytes::copy_from_slice(&received)) {
+                    Ok(None) => {}
+                    Ok(Some(head)) => {
+                        assert_eq!(facts(&head), facts(whole.as_ref().unwrap().as_ref().unwrap()))
+                    }
+                    Err(error) => assert_eq!(Some(error), whole.as_ref().err().cloned()),
+                }
+            }
+            let Ok(Some((mut head, length))) = whole else { return };
+            let mut data = Vec::new();
+            if let Ok(used) = head.framing.decode(&response[length..], &mut data) {
+                assert!(used <= response.len() - length && data.len() <= used);
+            }
+        });
+    }
 }

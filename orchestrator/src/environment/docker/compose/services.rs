@@ -144,4 +144,9 @@ mod tests {
             let _ = Services::parse(text.as_bytes());
         }
     }
+
+    #[test]
+    fn fuzz_compose_services() {
+        rolltap_testing::fuzz!("compose_services", |json| drop(Services::parse(json)));
+    }
 }

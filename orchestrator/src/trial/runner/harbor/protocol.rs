@@ -193,4 +193,9 @@ mod tests {
             proptest::prop_assert!(matches!(news, Err(_) | Ok(News::Hello { harbor: None })), "{news:?}");
         }
     }
+
+    #[test]
+    fn fuzz_harbor_news() {
+        rolltap_testing::fuzz!("harbor_news", |line| drop(serde_json::from_slice::<News>(line)));
+    }
 }

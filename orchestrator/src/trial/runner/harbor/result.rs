@@ -251,4 +251,13 @@ mod tests {
             let _ = serde_json::from_str::<HarborResult>(&text);
         }
     }
+
+    #[test]
+    fn fuzz_harbor_result() {
+        rolltap_testing::fuzz!("harbor_result", |json| {
+            if let Ok(result) = serde_json::from_slice::<HarborResult>(json) {
+                let _ = result.told(&Causes::default());
+            }
+        });
+    }
 }

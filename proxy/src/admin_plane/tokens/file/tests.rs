@@ -144,3 +144,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn fuzz_admin_tokens() {
+    rolltap_testing::fuzz!("admin_tokens", |bytes| match AdminTokens::parse(bytes) {
+        Ok(tokens) => {
+            let names: BTreeSet<_> = tokens.iter().map(|token| token.name.as_str()).collect();
+            assert!(!names.is_empty() && names.len() == tokens.iter().count());
+            assert!(tokens.iter().all(|token| !token.roles.is_empty()));
+        }
+        Err(invalid) => assert!((1..=1 + line_of(bytes, bytes.len())).contains(&invalid.line)),
+    });
+}

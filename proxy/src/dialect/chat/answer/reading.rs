@@ -287,4 +287,15 @@ mod tests {
             prop_assert_eq!(both(&cut), [None, None]);
         }
     }
+
+    #[test]
+    fn fuzz_chat_answer() {
+        rolltap_testing::fuzz!("chat_answer", |text| {
+            let Ok(text) = std::str::from_utf8(text) else { return };
+            // The scan by hand checks skipped values only as far as their end, so it may accept more than serde.
+            if let [Some(by_hand), Some(by_serde)] = both(text) {
+                assert_eq!(by_hand, by_serde);
+            }
+        });
+    }
 }

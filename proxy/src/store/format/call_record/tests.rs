@@ -123,3 +123,28 @@ proptest! {
         prop_assert!(of(&sound.body[..cut.index(sound.body.len())], &sound, |_| None).is_err());
     }
 }
+
+#[test]
+fn fuzz_call_record() {
+    static EARLIER: std::sync::LazyLock<Arc<Call>> =
+        std::sync::LazyLock::new(|| Arc::new(call(&[1, 2, 3], vec![(vec![4, 5], vec![Some(-0.5), None])])));
+    rolltap_testing::fuzz!("call_record", |bytes| {
+        let Some((format, bytes)) = bytes.split_first() else { return };
+        let mut numbers = Numbers::of(bytes);
+        let name = (format & 4 == 0).then(|| EARLIER.call_id.clone());
+        let earlier = |distance: u64| (distance == 1).then(|| Arc::clone(&EARLIER));
+        let call = match format % 4 {
+            0 => read(&mut numbers, Apart::V1, earlier),
+            1 => read(&mut numbers, Apart::V2, earlier),
+            _ => {
+                let Some(planes) = Planes::read(&mut numbers) else { return };
+                read(&mut numbers, Apart::V3(name, planes.taking()), earlier)
+            }
+        };
+        let Ok(call) = call else { return };
+        for builds_on in [None, Some((1, Shared::between(&call, &EARLIER)))] {
+            let bytes = written(&call, builds_on);
+            assert_eq!(of(&bytes.body, &bytes, earlier).as_ref(), Ok(&call));
+        }
+    });
+}
