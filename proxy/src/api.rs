@@ -13,7 +13,8 @@ pub use feed::{ClosingCause, GroupClosing, GroupStatus, RolloutLine, SampleCount
 use jiff::Timestamp;
 use rolltap_rollout::branch_cause::BranchCause;
 use rolltap_rollout::call::{CallRole, Flaw};
-use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
+use rolltap_rollout::ids::{GroupId, RewardVersion, TaskId, TrialId};
+use rolltap_rollout::rollout::Reward;
 use rolltap_rollout::training::Training;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -188,6 +189,29 @@ pub struct PutReward {
     /// The reason why the trial failed, such as the name of Harbor's exception.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_cause: Option<String>,
+    /// The version of a later verification of a complete trial, such as `regrade-1`. The version gets this reward, and
+    /// the reward of the trial itself does not change. If absent, the reward is that of the trial itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<RewardVersion>,
+}
+
+/// The reward of a later verification of a trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RewardOfVersion {
+    /// The number to train on. Null without a reward.
+    pub reward: Option<f64>,
+    /// All numbers of the verifier, by name.
+    pub rewards: BTreeMap<String, f64>,
+    /// Whether the reward measures the agent.
+    pub valid: bool,
+    /// The reason why there is no reward, or why the trial failed.
+    pub failure_cause: Option<String>,
+}
+
+impl From<Reward> for RewardOfVersion {
+    fn from(Reward { reward, rewards, valid, failure_cause, .. }: Reward) -> Self {
+        Self { reward, rewards, valid, failure_cause }
+    }
 }
 
 /// The status of a trial.
@@ -229,6 +253,9 @@ pub struct TrialStatus {
     pub reward_valid: Option<bool>,
     /// The reason why the trial failed.
     pub failure_cause: Option<String>,
+    /// The rewards of later verifications, by version. Absent without one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub reward_versions: BTreeMap<RewardVersion, RewardOfVersion>,
     /// The time of its opening.
     pub opened_at: Timestamp,
     /// The time of its seal. Null while it is open.

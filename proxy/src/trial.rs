@@ -16,6 +16,7 @@ pub(crate) mod registry;
 pub(crate) mod replay;
 mod residency;
 pub(crate) mod retry;
+mod reward;
 mod status;
 pub(crate) mod stream;
 pub(crate) mod tap;
@@ -27,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 use rolltap_rollout::call::{Call, CallStatus};
 use rolltap_rollout::ids::CallId;
-use rolltap_rollout::rollout::Reward;
+use rolltap_rollout::rollout::TrialRewards;
 use tokio::sync::RwLock;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -35,6 +36,7 @@ pub(crate) use self::admission::{CallRefusal, Candidate};
 use self::call_rate::CallRate;
 use self::residency::MemoryUse;
 pub(crate) use self::residency::{Idle, Resident};
+pub(crate) use self::reward::RewardConflict;
 use crate::common::clock;
 use crate::dialect::responses;
 use crate::prefix::Memory;
@@ -76,7 +78,7 @@ struct TrialState {
     /// The summary of the calls at the time of the last request for it.
     summary: Option<Arc<Summary>>,
     sealed_at: Option<Timestamp>,
-    reward: Option<Reward>,
+    rewards: TrialRewards,
 }
 
 /// The location of a trial's finished calls.
@@ -93,20 +95,6 @@ impl Default for Calls {
         Self::Here(Vec::new())
     }
 }
-
-/// The reason why a reward was not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum RewardConflict {
-    #[error("the trial has another reward already; a reward is given once")]
-    Other,
-    #[error(
-        "the trial's reward_deadline passed before a reward came: it is complete without one, and takes none any more"
-    )]
-    DeadlinePassed,
-}
-
-/// The `failure_cause` of a trial whose reward did not come in time.
-const REWARD_DEADLINE: &str = "reward_deadline";
 
 impl Trial {
     pub(crate) fn new(opened: Opened) -> Self {
@@ -134,7 +122,7 @@ impl Trial {
         state.calls = Calls::Stored;
         state.sealed_at = found.sealed_at;
         state.summary = found.summary.map(Arc::new);
-        state.reward = found.reward;
+        state.rewards = found.rewards;
         drop(state);
         trial
     }
@@ -276,30 +264,6 @@ impl Trial {
         (now, true)
     }
 
-    /// Sets the reward. Returns whether it is new. Fails if the trial has another reward or its deadline has passed.
-    pub(crate) fn reward(&self, reward: &Reward) -> Result<bool, RewardConflict> {
-        let mut state = self.lock();
-        let due_at = || self.opened.reward_deadline?.after(state.sealed_at?);
-        match &state.reward {
-            Some(known) if known == reward => Ok(false),
-            Some(known) if *known == missed() => Err(RewardConflict::DeadlinePassed),
-            Some(_) => Err(RewardConflict::Other),
-            // The timer may not have run yet, so check the deadline here too.
-            None if due_at().is_some_and(|due_at| due_at <= clock::now()) => {
-                Err(RewardConflict::DeadlinePassed)
-            }
-            None => {
-                state.reward = Some(reward.clone());
-                Ok(true)
-            }
-        }
-    }
-
-    /// Returns the reward after its deadline. If there is none, the trial gets the reward `missed` for good.
-    pub(crate) fn reward_or_missed(&self) -> Reward {
-        self.lock().reward.get_or_insert_with(missed).clone()
-    }
-
     /// Returns the finished calls so far, in the order of their ids, which is the order of time.
     pub(crate) async fn calls(&self, store: &Store) -> Vec<Arc<Call>> {
         let here = match &self.lock().calls {
@@ -322,18 +286,8 @@ impl Trial {
         self.lock().calls = Calls::Stored;
     }
 
-    /// Returns the reward if the trial is sealed: an open trial has no rollout.
-    pub(crate) fn reward_if_sealed(&self) -> Option<Reward> {
-        let state = self.lock();
-        state.sealed_at.map(|_| state.reward.clone().unwrap_or_default())
-    }
-
     fn lock(&self) -> MutexGuard<'_, TrialState> {
         // No code that holds the lock can leave the state half changed, so a poisoned lock is safe.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn missed() -> Reward {
-    Reward { failure_cause: Some(REWARD_DEADLINE.to_owned()), ..Reward::default() }
 }

@@ -137,6 +137,7 @@ class _Calls(AsyncClosing):
         limit: int | None = None,
         follow: bool = True,
         prepare: Prepare | None = None,
+        reward_version: str | None = None,
     ) -> AsyncGenerator[Trial, None]:
         """Yields complete trials in the order of the feed, after the cursor `after`, as they become complete.
 
@@ -145,9 +146,12 @@ class _Calls(AsyncClosing):
 
         Without `follow`, ends with the first answer, which may be empty, and raises if that answer fails or is cut
         off. Raises RolltapError if retention has removed trials after the cursor, unless `allow_gap` is set. With
-        `prepare`, the proxy applies the rules of an export to each trial.
+        `prepare`, the proxy applies the rules of an export to each trial. `reward_version` chooses the rewards of a
+        later verification.
         """
-        reading = Reading(after, wait, closed_groups, superseded, allow_gap, limit, follow, prepare)
+        reading = Reading(
+            after, wait, closed_groups, superseded, allow_gap, limit, follow, prepare, reward_version
+        )
         while not reading.is_over():
             try:
                 async with aclosing(self._answer(reading)) as trials:

@@ -31,6 +31,7 @@ class Reading:
     follow: bool
     """Whether to continue after the first answer, complete or cut off."""
     prepare: Prepare | None = None
+    reward_version: str | None = None
     failures: int = 0
     """The number of failed attempts since the last trial."""
 
@@ -47,6 +48,8 @@ class Reading:
             query["allow_gap"] = "true"
         if self.limit is not None:
             query["limit"] = str(self.limit)
+        if self.reward_version is not None:
+            query["reward_version"] = self.reward_version
         return query if self.prepare is None else {**query, **self.prepare.params()}
 
     def timeout(self) -> httpx.Timeout:

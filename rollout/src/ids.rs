@@ -61,6 +61,8 @@ macro_rules! text_id {
 }
 
 const NAME_RULE: &str = "1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit";
+const VERSION_RULE: &str = "1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit; `original` is the \
+                            reward of the trial itself, which has no version";
 const LABEL_RULE: &str = "1 to 512 characters without control characters";
 /// The rules as patterns of JSON Schema, whose regular expressions are those of ECMA-262.
 const NAME_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$";
@@ -81,6 +83,11 @@ text_id!(
 text_id!(
     /// A task's name, as Harbor writes it: `org/name`, or the name of the directory.
     TaskId, is_label, LABEL_RULE, LABEL_PATTERN
+);
+
+text_id!(
+    /// The name of one verification of trials after their own: each trial may have a reward in each version.
+    RewardVersion, is_version, VERSION_RULE, NAME_PATTERN
 );
 
 impl CallId {
@@ -116,6 +123,10 @@ fn is_name(text: &str) -> bool {
     starts_well && text.len() <= 128 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
+fn is_version(text: &str) -> bool {
+    is_name(text) && text != "original"
+}
+
 fn is_label(text: &str) -> bool {
     // A control character could forge a line in reports and logs.
     !text.is_empty() && text.chars().count() <= 512 && !text.chars().any(char::is_control)
@@ -131,6 +142,14 @@ mod tests {
             assert!(TrialId::new(bad).is_err(), "{bad:?}");
         }
         assert!(TrialId::new("hello-world__aB3_x.1").is_ok());
+    }
+
+    #[test]
+    fn a_reward_version_names_a_folder_and_not_the_original() {
+        for bad in ["", "..", "a/b", "original"] {
+            assert!(RewardVersion::new(bad).is_err(), "{bad:?}");
+        }
+        assert!(RewardVersion::new("regrade-1").is_ok());
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod reward;
 
 use std::collections::{BTreeMap, HashSet};
 
-pub use reward::Reward;
+pub use reward::{Reward, TrialRewards};
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Call, CallRole, CallStatus};
@@ -182,6 +182,7 @@ fn row(
         rewards: reward.rewards.clone(),
         reward_valid: reward.valid,
         failure_cause: reward.failure_cause.clone(),
+        reward_version: reward.version.as_ref().map(ToString::to_string),
         is_truncated: status != BranchStatus::Completed,
         stop_reason: last.choice.finish_reason.clone(),
         status: status.as_str().to_owned(),

@@ -78,6 +78,8 @@ pub struct RolloutRow {
     pub reward_valid: bool,
     /// Why the trial failed, in Harbor's terms.
     pub failure_cause: Option<String>,
+    /// The version of the reward, if a later verification gave it. `None` for the reward of the trial itself.
+    pub reward_version: Option<String>,
     /// Whether the last answer of the branch was cut off, by the length limit or otherwise.
     pub is_truncated: bool,
     /// The finish reason of the branch's last call.

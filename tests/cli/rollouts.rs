@@ -37,6 +37,7 @@ pub(crate) fn trial(name: &str, sample_index: u32, reward: Option<f64>, branches
         reward,
         valid: reward.is_some(),
         failure_cause: reward.is_none().then(|| "VerifierTimeoutError".to_owned()),
+        version: None,
     };
     rows(&facts, &reward, &calls)
 }

@@ -1,11 +1,13 @@
 //! Errors of the admin plane.
 
+use std::collections::BTreeSet;
+
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::http::header::RETRY_AFTER;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use rolltap_rollout::ids::{GroupId, TrialId};
+use rolltap_rollout::ids::{GroupId, RewardVersion, TrialId};
 use tokio::task::JoinError;
 
 use super::prepare::InvalidChoice;
@@ -61,6 +63,18 @@ impl AdminError {
             "there is no group {id}: it begins with the first trial that is opened with this group_id; GET /v1/groups \
              lists those that there are"
         ))
+    }
+
+    pub(super) fn unknown_version(version: &RewardVersion, known: &BTreeSet<RewardVersion>) -> Self {
+        const NAMED: usize = 10;
+        let names: Vec<_> = known.iter().take(NAMED).map(RewardVersion::as_str).collect();
+        let known = match names.as_slice() {
+            [] => "no trial has one; `rolltap regrade` makes one, and without reward_version each trial has its own \
+                   reward"
+                .to_owned(),
+            names => format!("there are: {}", names.join(", ")),
+        };
+        Self::not_found(format!("no trial has a reward of version {version}: {known}"))
     }
 
     pub(super) fn unavailable(message: impl Into<String>) -> Self {

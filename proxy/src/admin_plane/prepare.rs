@@ -3,8 +3,6 @@
 use rolltap_rollout::export::choices::Named;
 use rolltap_rollout::export::pipeline::prepare::{Extent, PrepareOptions};
 use rolltap_rollout::export::pipeline::rules::OnFork;
-use schemars::JsonSchema;
-use serde::Deserialize;
 
 /// A parameter that cannot be followed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,18 +13,12 @@ pub(super) enum InvalidChoice {
     WithoutPrepare(&'static str),
 }
 
-/// The parameters as a query has them, which is the whole query of `GET /v1/trials/{id}/rollout`. Each value is checked
-/// here, so that an error can list the accepted values.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+/// The parameters as a query has them. Each value is checked here, so that an error can list the accepted values.
+#[derive(Debug, Default)]
 pub(super) struct AskedPreparation {
-    /// `train` or `mask`: the answer has the trial after the rules of an export instead of its rows.
     pub(super) prepare: Option<String>,
-    /// With `prepare`, the treatment of a trial of several branches: `all` (default), `longest` or `error`.
     pub(super) on_fork: Option<String>,
-    /// With `prepare`, the treatment of a trial without a valid reward: `mask` (default) or `zero`.
     pub(super) failed: Option<String>,
-    /// With `prepare`, whether constrained calls are trained: `true` or `false` (default).
     pub(super) train_constrained: Option<String>,
 }
 

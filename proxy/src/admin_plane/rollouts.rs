@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use futures_util::stream;
+use rolltap_rollout::ids::RewardVersion;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -37,6 +38,9 @@ pub(super) struct RolloutsQuery {
     allow_gap: bool,
     /// The largest number of trials. If absent, all that exist when the answer begins.
     limit: Option<NonZeroU64>,
+    /// The version of the rewards, such as `regrade-1`. If absent, each trial has its own reward. A trial without a
+    /// reward in the version has the reward null.
+    reward_version: Option<RewardVersion>,
     /// `train` or `mask`: the answer has the trial after the rules of an export instead of its rows.
     prepare: Option<String>,
     /// With `prepare`, the treatment of a trial of several branches: `all` (default), `longest` or `error`.
@@ -53,11 +57,13 @@ pub(super) async fn rollouts(
     asked: Result<Query<RolloutsQuery>, QueryRejection>,
 ) -> Result<Lines<RolloutLine>, AdminError> {
     let Query(asked) = asked?;
-    let RolloutsQuery { after, wait, closed_groups, superseded, allow_gap, limit, .. } = asked;
+    let RolloutsQuery { after, wait, closed_groups, superseded, allow_gap, limit, reward_version, .. } =
+        asked;
     let RolloutsQuery { prepare, on_fork, failed, train_constrained, .. } = asked;
     let prepare = AskedPreparation { prepare, on_fork, failed, train_constrained }.options()?;
     let limit = limit.map(NonZeroU64::get);
-    let reading = Reading { after, closed_groups, superseded, allow_gap, limit, prepare };
+    plane.version_exists(reward_version.as_ref())?;
+    let reading = Reading { after, closed_groups, superseded, allow_gap, limit, prepare, reward_version };
     let (feed, trials) = (Arc::clone(&plane.lifecycle.feed), Arc::clone(&plane.lifecycle.trials));
     let mut reader = Reader::new(feed, trials, plane.lifecycle.store.clone(), reading)?;
     if let Some(wait) = wait {

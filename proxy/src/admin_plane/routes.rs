@@ -64,7 +64,8 @@ fn trial_endpoints() -> Vec<Endpoint> {
             REWARD, "/v1/trials/{id}/reward",
             "reward_trial",
             "Sets the reward of a trial.\nIdempotent for equal bodies; another body is a 409, as is a reward after its \
-             deadline. A 503 means that the reward is not written and does not count.",
+             deadline. With `version`, a complete trial gets the reward of a later verification beside its own. A 503 \
+             means that the reward is not written and does not count.",
             trials::reward,
         ),
         get(
@@ -92,7 +93,8 @@ fn feed_endpoints() -> Vec<Endpoint> {
             "read_feed",
             "Returns complete trials in the order in which they became complete.\nA malformed cursor, one of the other \
              kind of reading, and one beyond the end of the feed are a 400. A cursor before trials that retention \
-             removed is a 410. An answer that breaks off is incomplete: continue after the last cursor.",
+             removed is a 410. A `reward_version` that no trial has is a 404. An answer that breaks off is incomplete: \
+             continue after the last cursor.",
             rollouts::rollouts,
         )
         .recorded(),

@@ -10,7 +10,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use rolltap_rollout::call::Call;
 use rolltap_rollout::export::pipeline::prepare::PreparedTrial;
-use rolltap_rollout::ids::TrialId;
+use rolltap_rollout::ids::{RewardVersion, TrialId};
 use rolltap_rollout::row::RolloutRow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -111,16 +111,33 @@ pub(super) enum RolloutItem {
     Prepared(PreparedTrial),
 }
 
+/// The query of `GET /v1/trials/{id}/rollout`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RolloutQuery {
+    /// The version of the reward, such as `regrade-1`. If absent, the reward of the trial itself.
+    reward_version: Option<RewardVersion>,
+    /// `train` or `mask`: the answer has the trial after the rules of an export instead of its rows.
+    prepare: Option<String>,
+    /// With `prepare`, the treatment of a trial of several branches: `all` (default), `longest` or `error`.
+    on_fork: Option<String>,
+    /// With `prepare`, the treatment of a trial without a valid reward: `mask` (default) or `zero`.
+    failed: Option<String>,
+    /// With `prepare`, whether constrained calls are trained: `true` or `false` (default).
+    train_constrained: Option<String>,
+}
+
 pub(super) async fn rollout(
     State(plane): State<Arc<AdminPlane>>,
     id: Result<Path<TrialId>, PathRejection>,
-    asked: Result<Query<AskedPreparation>, QueryRejection>,
+    asked: Result<Query<RolloutQuery>, QueryRejection>,
 ) -> Result<Lines<RolloutItem>, AdminError> {
-    let Query(asked) = asked?;
-    let prepare = asked.options()?;
+    let Query(RolloutQuery { reward_version, prepare, on_fork, failed, train_constrained }) = asked?;
+    let prepare = AskedPreparation { prepare, on_fork, failed, train_constrained }.options()?;
     let trial = plane.trial(id)?;
+    plane.version_exists(reward_version.as_ref())?;
     let facts = &trial.opened().facts;
-    let Some(reward) = trial.reward_if_sealed() else {
+    let Some(reward) = trial.reward_if_sealed(reward_version.as_ref()) else {
         let message = format!("trial {} is open: it has a rollout once it is sealed", facts.trial_id);
         return Err(AdminError::conflict(message));
     };

@@ -1,11 +1,12 @@
 //! The requests that change a trial: open, seal, reward. `lifecycle` does the work.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
-use rolltap_rollout::ids::TrialId;
+use rolltap_rollout::ids::{RewardVersion, TrialId};
 use rolltap_rollout::rollout::Reward;
 
 use super::AdminPlane;
@@ -67,7 +68,8 @@ fn reward_of(put: PutReward) -> Reward {
     let named = Reward::from_named(put.rewards);
     let reward = put.reward.or(named.reward);
     let valid = put.valid.unwrap_or(reward.is_some());
-    Reward { reward, valid, failure_cause: put.failure_cause, rewards: named.rewards }
+    let (failure_cause, version) = (put.failure_cause, put.version);
+    Reward { reward, valid, failure_cause, rewards: named.rewards, version }
 }
 
 impl AdminPlane {
@@ -75,6 +77,17 @@ impl AdminPlane {
     pub(super) fn trial(&self, id: Result<Path<TrialId>, PathRejection>) -> Result<Arc<Trial>, AdminError> {
         let Path(id) = id?;
         self.lifecycle.trials.by_id(&id).ok_or_else(|| AdminError::unknown_trial(&id))
+    }
+
+    /// Checks that at least one trial has a reward of this version, so that a mistyped name is no reading without rewards.
+    pub(super) fn version_exists(&self, version: Option<&RewardVersion>) -> Result<(), AdminError> {
+        let Some(version) = version else { return Ok(()) };
+        let trials = self.lifecycle.trials.all();
+        if trials.iter().any(|trial| trial.has_version(version)) {
+            return Ok(());
+        }
+        let known: BTreeSet<_> = trials.iter().flat_map(|trial| trial.reward_versions()).collect();
+        Err(AdminError::unknown_version(version, &known))
     }
 
     /// Returns the status of a trial, including its place among the attempts of its sample.

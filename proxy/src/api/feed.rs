@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use rolltap_rollout::export::pipeline::prepare::PreparedTrial;
-use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
+use rolltap_rollout::ids::{GroupId, RewardVersion, TaskId, TrialId};
 use rolltap_rollout::row::RolloutRow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -45,6 +45,9 @@ pub struct RolloutLine {
     pub reward_valid: bool,
     /// The reason why the trial failed.
     pub failure_cause: Option<String>,
+    /// The version of the reward. Absent for the reward of the trial itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reward_version: Option<RewardVersion>,
     /// Its rows, as `GET /v1/trials/{id}/rollout` has them. Absent with `prepare`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<Vec<RolloutRow>>,

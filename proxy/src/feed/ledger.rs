@@ -62,7 +62,7 @@ impl<'a> KeptTrial<'a> {
         Self {
             opened: &found.opened,
             sealed_at: found.sealed_at,
-            is_rewarded: found.reward.is_some(),
+            is_rewarded: found.rewards.original.is_some(),
             completion: found.completion,
         }
     }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rolltap_rollout::export::pipeline::prepare::PrepareOptions;
+use rolltap_rollout::ids::RewardVersion;
+use rolltap_rollout::rollout::Reward;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +30,8 @@ pub(crate) struct Reading {
     pub(crate) limit: Option<u64>,
     /// The rules to apply to rows. `None` returns the rows as they are.
     pub(crate) prepare: Option<PrepareOptions>,
+    /// The version of rewards. `None` for those of the trials themselves.
+    pub(crate) reward_version: Option<RewardVersion>,
 }
 
 /// Builds lines up to the last number at the beginning of the reading.
@@ -39,6 +43,7 @@ pub(crate) struct Reader {
     cursor: Cursor,
     superseded: bool,
     prepare: Option<PrepareOptions>,
+    reward_version: Option<RewardVersion>,
     left: Option<u64>,
     until: u64,
     /// Forgotten trials up to this number may be missing.
@@ -69,8 +74,9 @@ impl Reader {
         let cursor = from.map_or(Ok(begin), |text| Cursor::read(text, asked.closed_groups, until))?;
         // A reader that begins gets the trials that still exist, so a gap is no error.
         let may_miss = if asked.allow_gap || cursor == begin { through } else { 0 };
-        let Reading { superseded, limit: left, prepare, .. } = asked;
-        let reader = Self { cursor, feed, trials, store, superseded, prepare, left, until, may_miss };
+        let Reading { superseded, limit: left, prepare, reward_version, .. } = asked;
+        let reader =
+            Self { cursor, feed, trials, store, superseded, prepare, reward_version, left, until, may_miss };
         if reader.has_missed(through) { Err(CursorError::Gap { cursor, through }) } else { Ok(reader) }
     }
 
@@ -114,7 +120,8 @@ impl Reader {
         let Some(trial) = self.trials.by_id(&delivery.trial) else { return Ok(None) };
         self.cursor = delivery.cursor;
         self.left = self.left.map(|left| left - 1);
-        line(&trial, &self.store, delivery, self.prepare).await.map(Some)
+        let reward = trial.reward_if_sealed(self.reward_version.as_ref()).unwrap_or_default();
+        line(&trial, &self.store, delivery, reward, self.prepare).await.map(Some)
     }
 
     /// Returns the next trial. `None` also if trials after the cursor were forgotten since the reading began: the next
@@ -134,9 +141,9 @@ async fn line(
     trial: &Arc<Trial>,
     store: &Store,
     delivery: Delivery,
+    reward: Reward,
     asked: Option<PrepareOptions>,
 ) -> Result<Bytes, LineError> {
-    let reward = trial.reward_if_sealed().unwrap_or_default();
     let (rows, prepared) = match asked {
         None => (Some(rows(trial, store, reward.clone(), delivery.superseded).await?), None),
         Some(options) => {
@@ -159,6 +166,7 @@ async fn line(
         rewards: reward.rewards,
         reward_valid: reward.valid,
         failure_cause: reward.failure_cause,
+        reward_version: reward.version,
         rows,
         prepared,
     };

@@ -23,7 +23,8 @@ pub(crate) enum RewardError {
 }
 
 impl Lifecycle {
-    /// Sets the reward of a trial, and returns once it is durable. Idempotent for equal rewards.
+    /// Sets a reward of a trial, the original or one of a version, and returns once it is durable. Idempotent for equal
+    /// rewards.
     pub(crate) async fn reward(&self, trial: &Arc<Trial>, reward: Reward) -> Result<(), RewardError> {
         let (lifecycle, trial) = (self.clone(), Arc::clone(trial));
         to_the_end(async move { lifecycle.reward_durably(&trial, reward).await }).await
@@ -34,12 +35,19 @@ impl Lifecycle {
         // The place is reserved first, so that a failing store rejects the reward before the trial changes.
         let place = self.store.reserve().await?;
         let is_new = trial.reward(&reward)?;
-        let rewarded = || Event::Rewarded { trial_id: trial_id.clone(), reward };
+        let is_original = reward.version.is_none();
+        let rewarded = || match is_original {
+            true => Event::Rewarded { trial_id: trial_id.clone(), reward },
+            false => Event::Regraded { trial_id: trial_id.clone(), reward },
+        };
         // An equal reward may still be in the queue of the store. The flush waits until it is durable.
         let event = if is_new { rewarded() } else { Event::Flush };
         store::outcome(place.append(event).await)?;
-        self.feed.ledger().rewarded(trial_id);
-        self.feed.settled().await;
+        // A version comes after the trial is complete, so it changes nothing in the feed.
+        if is_original {
+            self.feed.ledger().rewarded(trial_id);
+            self.feed.settled().await;
+        }
         Ok(())
     }
 }

@@ -39,7 +39,8 @@ impl Trial {
         let summary = self.summary(store).await;
         let branch_causes = summary.by_cause();
         let state = self.lock();
-        let reward = state.reward.clone();
+        let reward = state.rewards.original.clone();
+        let versions = state.rewards.versions.clone();
         let facts = &self.opened.facts;
         api::TrialStatus {
             trial_id: facts.trial_id.clone(),
@@ -64,6 +65,7 @@ impl Trial {
             reward: reward.as_ref().and_then(|reward| reward.reward),
             failure_cause: reward.as_ref().and_then(|reward| reward.failure_cause.clone()),
             rewards: reward.map(|reward| reward.rewards).unwrap_or_default(),
+            reward_versions: versions.into_iter().map(|(version, reward)| (version, reward.into())).collect(),
             opened_at: self.opened.at,
             sealed_at: state.sealed_at,
             completed_at: standing.completed_at,

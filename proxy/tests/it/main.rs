@@ -35,6 +35,7 @@ mod reachable_paths;
 mod replicas;
 mod responses;
 mod retries;
+mod reward_versions;
 mod rewards;
 mod roles;
 mod slow_readers;

@@ -4,6 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ids::RewardVersion;
+use crate::row::RolloutRow;
+
+/// The `failure_cause` of a trial that has no reward in the version that a reader chose.
+const NO_REWARD_VERSION: &str = "no_reward_version";
+
 /// The verifier's result for a trial, or the reason why there is none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reward {
@@ -15,6 +21,41 @@ pub struct Reward {
     pub valid: bool,
     /// Why the trial failed.
     pub failure_cause: Option<String>,
+    /// The version of a later verification. `None` for the reward of the trial itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<RewardVersion>,
+}
+
+/// The rewards of a trial: its own, and those of later verifications. None of them ever changes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TrialRewards {
+    /// The reward of the trial itself. `None` if it is not set.
+    pub original: Option<Reward>,
+    /// The rewards of later verifications, by version.
+    pub versions: BTreeMap<RewardVersion, Reward>,
+}
+
+impl TrialRewards {
+    /// Adds a reward, to its version if it has one.
+    pub fn add(&mut self, reward: Reward) {
+        match &reward.version {
+            Some(version) => drop(self.versions.insert(version.clone(), reward)),
+            None => self.original = Some(reward),
+        }
+    }
+
+    /// Returns the reward in a version, or the original for `None`. A trial without a reward in the version has no
+    /// number there, because a reward of another verifier would not be comparable.
+    pub fn of(&self, version: Option<&RewardVersion>) -> Reward {
+        match version {
+            None => self.original.clone().unwrap_or_default(),
+            Some(version) => self.versions.get(version).cloned().unwrap_or_else(|| Reward {
+                failure_cause: Some(NO_REWARD_VERSION.to_owned()),
+                version: Some(version.clone()),
+                ..Reward::default()
+            }),
+        }
+    }
 }
 
 impl Reward {
@@ -23,7 +64,16 @@ impl Reward {
     pub fn from_named(rewards: BTreeMap<String, f64>) -> Self {
         let only = || rewards.values().next().filter(|_| rewards.len() == 1);
         let reward = rewards.get("reward").or_else(only).copied();
-        Self { reward, valid: reward.is_some(), failure_cause: None, rewards }
+        Self { reward, valid: reward.is_some(), failure_cause: None, rewards, version: None }
+    }
+
+    /// Replaces the reward of a row by this one.
+    pub fn replace_in(&self, row: &mut RolloutRow) {
+        row.reward = self.reward;
+        row.rewards.clone_from(&self.rewards);
+        row.reward_valid = self.valid;
+        row.failure_cause.clone_from(&self.failure_cause);
+        row.reward_version = self.version.as_ref().map(ToString::to_string);
     }
 }
 
@@ -43,6 +93,18 @@ mod tests {
         assert_eq!(of(&[("score", 0.5)]).reward, Some(0.5));
         assert_eq!(of(&[("a", 1.0), ("b", 0.0)]).reward, None);
         assert_eq!(of(&[]), Reward::default());
+    }
+
+    #[test]
+    fn a_version_that_a_trial_lacks_has_no_number() {
+        let version = RewardVersion::new("regrade-1").unwrap();
+        let mut rewards = TrialRewards::default();
+        rewards.add(of(&[("reward", 1.0)]));
+        let missing = rewards.of(Some(&version));
+        assert_eq!((missing.reward, missing.valid), (None, false));
+        assert_eq!(missing.failure_cause.as_deref(), Some("no_reward_version"));
+        rewards.add(Reward { version: Some(version.clone()), ..of(&[("reward", 0.0)]) });
+        assert_eq!((rewards.of(None).reward, rewards.of(Some(&version)).reward), (Some(1.0), Some(0.0)));
     }
 
     proptest! {

@@ -218,6 +218,7 @@ fn row(
         rewards: facts.rewards.clone(),
         reward_valid: facts.reward_valid,
         failure_cause: facts.texts[1].clone(),
+        reward_version: facts.texts[2].clone(),
         is_truncated: status != "completed",
         stop_reason: last.answer.finish_reason.clone(),
         status: status.to_owned(),

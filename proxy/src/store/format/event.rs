@@ -66,6 +66,8 @@ pub(crate) enum Event {
     Policy(PolicyChange),
     /// The reward of a trial was set.
     Rewarded { trial_id: TrialId, reward: Reward },
+    /// A complete trial got the reward of a later verification, which has a version.
+    Regraded { trial_id: TrialId, reward: Reward },
     /// A trial is complete: it is sealed, and its reward is set or will not come.
     Completed {
         trial_id: TrialId,
@@ -105,6 +107,7 @@ impl Event {
             | Self::Sealed { trial_id, .. }
             | Self::Summed { trial_id, .. }
             | Self::Rewarded { trial_id, .. }
+            | Self::Regraded { trial_id, .. }
             | Self::Completed { trial_id, .. }
             | Self::Evicted { trial_id }
             | Self::Reloaded { trial_id, .. } => Some(trial_id),

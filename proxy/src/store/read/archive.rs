@@ -1,11 +1,12 @@
 //! Reads a data directory without its proxy, for checks and exports, one trial at a time.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use rolltap_rollout::call::Call;
-use rolltap_rollout::ids::{GroupId, TrialId};
+use rolltap_rollout::ids::{GroupId, RewardVersion, TrialId};
 use rolltap_rollout::rollout::{self, Reward, TrialFacts};
 use rolltap_rollout::row::RolloutRow;
 
@@ -103,15 +104,21 @@ impl Archive {
         self.looked.closed_groups.iter().map(|closed| &closed.group_id)
     }
 
+    /// Returns the versions in which at least one trial has a reward, sorted.
+    pub fn reward_versions(&self) -> BTreeSet<&RewardVersion> {
+        self.looked.trials.iter().flat_map(|found| found.rewards.versions.keys()).collect()
+    }
+
     /// Whether a later attempt at the same sample supersedes this trial.
     pub fn is_superseded(&self, trial: &StoredTrial) -> bool {
         let Opened { facts, at, .. } = &trial.found.opened;
         self.samples.is_superseded(&Sample::of(facts), facts.attempt, &(*at, facts.trial_id.clone()))
     }
 
-    /// Builds the rows that the trial would have if it were sealed now.
-    pub fn rows(&self, trial: &StoredTrial) -> Vec<RolloutRow> {
-        let reward = trial.reward().cloned().unwrap_or_default();
+    /// Builds the rows that the trial would have if it were sealed now, with the reward of this version. `None` takes
+    /// the original reward.
+    pub fn rows(&self, trial: &StoredTrial, version: Option<&RewardVersion>) -> Vec<RolloutRow> {
+        let reward = trial.reward_in(version);
         let mut rows = rollout::rows(trial.facts(), &reward, trial.calls.iter().map(Arc::as_ref));
         let superseded = self.is_superseded(trial);
         rows.iter_mut().for_each(|row| row.superseded = superseded);
@@ -167,12 +174,18 @@ impl StoredTrial {
 
     /// Whether calls and reward are final: the trial is sealed, and its reward is set or the deadline has passed.
     pub fn is_complete(&self) -> bool {
-        self.found.sealed_at.is_some() && (self.found.reward.is_some() || self.found.completion.is_some())
+        self.found.sealed_at.is_some()
+            && (self.found.rewards.original.is_some() || self.found.completion.is_some())
     }
 
-    /// Returns the reward, or `None` if it is not set.
+    /// Returns the original reward, or `None` if it is not set.
     pub fn reward(&self) -> Option<&Reward> {
-        self.found.reward.as_ref()
+        self.found.rewards.original.as_ref()
+    }
+
+    /// Returns the reward in a version, or the original reward for `None`.
+    pub fn reward_in(&self, version: Option<&RewardVersion>) -> Reward {
+        self.found.rewards.of(version)
     }
 }
 

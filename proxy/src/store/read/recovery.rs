@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use rolltap_rollout::call::Call;
 use rolltap_rollout::ids::{CallId, TrialId};
-use rolltap_rollout::rollout::Reward;
+use rolltap_rollout::rollout::TrialRewards;
 
 use super::index::{At, Index};
 use crate::store::format::content::{Content, Kind, TrialNumber};
@@ -52,7 +52,7 @@ pub(crate) struct RecoveredTrial {
     /// The time of the seal, or `None` if the trial is open.
     pub(crate) sealed_at: Option<Timestamp>,
     pub(crate) summary: Option<Summary>,
-    pub(crate) reward: Option<Reward>,
+    pub(crate) rewards: TrialRewards,
     pub(crate) completion: Option<Completion>,
 }
 
@@ -208,7 +208,9 @@ impl Scanner {
                 self.scan.index.is_sealed(number, at);
                 self.trial(&trial_id)?.sealed_at = Some(at);
             }
-            Event::Rewarded { trial_id, reward } => self.trial(&trial_id)?.reward = Some(reward),
+            Event::Rewarded { trial_id, reward } | Event::Regraded { trial_id, reward } => {
+                self.trial(&trial_id)?.rewards.add(reward);
+            }
             Event::Completed { trial_id, completion } => {
                 // A retried write may repeat a completion, which is not damage.
                 if self.trial(&trial_id)?.completion != Some(completion) {
@@ -262,7 +264,7 @@ impl Scanner {
             opened,
             sealed_at: None,
             summary: None,
-            reward: None,
+            rewards: TrialRewards::default(),
             completion: None,
         });
         Ok(())

@@ -69,6 +69,7 @@ pub(crate) fn row(facts: &RowFacts) -> RolloutRow {
         rewards: facts.rewards.clone(),
         reward_valid: facts.reward_valid,
         failure_cause: None,
+        reward_version: None,
         is_truncated: false,
         stop_reason: None,
         status: "failed".to_owned(),

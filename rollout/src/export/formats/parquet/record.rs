@@ -64,6 +64,7 @@ record!(RolloutRow {
     rewards: BTreeMap<String, f64>,
     reward_valid: bool,
     failure_cause: Option<String>,
+    reward_version: Option<String>,
     is_truncated: bool,
     stop_reason: Option<String>,
     status: String,
