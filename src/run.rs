@@ -45,7 +45,7 @@ fn job_file(arguments: &Arguments) -> anyhow::Result<JobFile> {
     let Some(dir) = &arguments.resume else { return Ok(JobFile::default()) };
     let dir = dir.canonicalize().with_context(|| format!("no job directory {}", dir.display()))?;
     let mut file = JobFile::read(&dir.join("config.json"))
-        .with_context(|| format!("the job in {} cannot be gone on with", dir.display()))?;
+        .with_context(|| format!("cannot resume the job in {}", dir.display()))?;
     // The directory may have moved since the job began, so its present name counts.
     file.job.job_name = dir.file_name().map(|name| name.to_string_lossy().into_owned());
     file.job.jobs_dir = dir.parent().map(Path::to_owned);

@@ -5,4 +5,5 @@ pub mod cancellation;
 pub(crate) mod plain;
 pub(crate) mod secret_env;
 pub(crate) mod shell;
+pub(crate) mod shown_path;
 pub mod suggest;

@@ -144,6 +144,28 @@ fn a_cancelled_job_is_resumed_from_its_directory_alone() {
 }
 
 #[test]
+fn an_interrupted_job_names_the_command_that_resumes_it_with_another_concurrency() {
+    let stage = Stage::new();
+    let job = stage.half();
+    job.signal("INT");
+    let (code, summary) = job.wait_for_output(limit(20));
+    assert_eq!(code, Some(1), "{summary}");
+    let hint =
+        summary.lines().find(|line| line.starts_with("resume:")).unwrap_or_else(|| panic!("{summary}"));
+    assert_eq!(hint, "resume:   rolltap resume jobs/it  (1 trial to run)");
+    stage.go();
+    let other = run(stage.dir.path(), &["resume", "jobs/it", "-k", "3"]);
+    assert_eq!(other.code, Some(2), "{other:?}");
+    let expected = "of a job with n_attempts = 2, and this command has 3, which would change its results";
+    assert!(other.stderr.contains(expected), "{}", other.stderr);
+    let resumed = run(stage.dir.path(), &["resume", "jobs/it", "-n", "2", "--n-concurrent-per-task", "1"]);
+    let begins = "resuming jobs/it: 1 of 2 trials complete (0 failed), 1 to run";
+    assert!(resumed.stderr.contains(begins), "{}", resumed.stderr);
+    assert!(!resumed.stdout.contains("resume:"), "{}", resumed.stdout);
+    stage.assert_whole(&resumed);
+}
+
+#[test]
 fn two_runs_on_one_job_are_one_too_many() {
     let stage = Stage::new();
     let job = stage.half();
@@ -165,7 +187,11 @@ fn another_job_of_that_name_is_refused_with_the_difference() {
     let before = fs::read(dir.path().join("jobs/same/result.json")).unwrap();
     let ended = run(dir.path(), &[&args[..], &["-k", "2"]].concat());
     assert_eq!(ended.code, Some(2), "{ended:?}");
-    assert!(ended.stderr.contains("of a job with n_attempts = 1, but now it is 2"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("of a job with n_attempts = 1, and this command has 2"),
+        "{}",
+        ended.stderr
+    );
     assert_eq!(fs::read(dir.path().join("jobs/same/result.json")).unwrap(), before);
     fs::write(Path::new(task).join("instruction.md"), "Do something else.").unwrap();
     let ended = run(dir.path(), &args);

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::common::shown_path::shown;
+use crate::job_dir::JobDir;
 use crate::trial::Events;
 use crate::trial::{TrialOutcome, in_words};
 
@@ -111,6 +113,16 @@ impl Progress {
 pub(super) fn to_be_done(trials: usize, before: usize) -> String {
     let said = if trials == 1 { "1 trial".to_owned() } else { format!("{trials} trials") };
     if before == 0 { format!("{said} to run") } else { format!("{said}, {before} of them ended before") }
+}
+
+/// Formats the state in which a resumed job begins.
+pub(super) fn resumed(dir: &JobDir, planned: usize, done: &[TrialOutcome]) -> String {
+    let failed = done.iter().filter(|trial| trial.failure.is_some()).count();
+    let (complete, left) = (done.len(), planned.saturating_sub(done.len()));
+    format!(
+        "resuming {}: {complete} of {planned} trials complete ({failed} failed), {left} to run",
+        shown(dir.path()).display()
+    )
 }
 
 fn mean(values: &[f64]) -> Option<f64> {

@@ -1,8 +1,11 @@
 //! Resumes a job that was interrupted by Ctrl-C or by the death of its process. Samples that the directory records as
 //! done stay as they are, and trials that were in progress get another attempt.
 
+pub(super) mod difference;
+mod error;
+
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jiff::Timestamp;
 use rolltap_proxy::api::PutReward;
@@ -10,59 +13,21 @@ use rolltap_rollout::ids::{InvalidId, TrialId};
 use serde_json::Value;
 use uuid::Uuid;
 
+use self::difference::{Difference, difference_of_jobs};
+pub use self::error::ResumeError;
 use super::plan;
 use super::stretch::Stretch;
 use crate::failure::{Cause, Phase, TrialFailure};
 use crate::job_dir::JobDir;
 use crate::trial::{TrialOutcome, TrialPlan};
 
-/// Why a job cannot be resumed.
-#[derive(Debug, thiserror::Error)]
-pub enum ResumeError {
-    /// The directory belongs to a job with other settings.
-    #[error(
-        "job directory {} is there already, of a job with {key} = {before}, but now it is {now}; go on with the same \
-         configuration (--resume DIR takes it from there), choose another --job-name, or move the directory away",
-        dir.display()
-    )]
-    Differs {
-        /// The job directory.
-        dir: PathBuf,
-        /// The first setting that differs, as in `agents[0].name`.
-        key: String,
-        /// Its recorded value.
-        before: String,
-        /// Its current value.
-        now: String,
-    },
-    /// The files of a task have changed since its trials finished.
-    #[error("task {task} is not what it was when the job in {} began: its files have changed", dir.display())]
-    TaskChanged {
-        /// The job directory.
-        dir: PathBuf,
-        /// The task.
-        task: String,
-    },
-    /// A file of the job directory cannot be read, or its content is not rolltap's.
-    #[error("cannot resume the job in {}: {} {problem}", dir.display(), file.display())]
-    Unreadable {
-        /// The job directory.
-        dir: PathBuf,
-        /// The file.
-        file: PathBuf,
-        /// The reason.
-        problem: String,
-    },
-    /// The name of a trial is not a valid id.
-    #[error(transparent)]
-    Name(#[from] InvalidId),
-}
-
 /// The state that an interrupted job left.
 pub(super) struct Left {
     pub(super) job_id: Uuid,
     pub(super) started_at: Option<Timestamp>,
     pub(super) retries: u64,
+    /// Whether the last run ended, by itself or by Ctrl-C.
+    pub(super) has_ended: bool,
     config: Value,
     /// The attempts by group and sample, in order of their number.
     trials: BTreeMap<(String, u64), Vec<LeftTrial>>,
@@ -105,6 +70,7 @@ pub(super) async fn look(dir: &JobDir) -> Result<Option<Left>, ResumeError> {
     let mut left = Left {
         job_id,
         started_at: result.pointer("/started_at").and_then(Value::as_str).and_then(|at| at.parse().ok()),
+        has_ended: result.get("finished_at").is_some_and(Value::is_string),
         retries: result.pointer("/stats/n_retries").and_then(Value::as_u64).unwrap_or(0),
         config,
         trials: BTreeMap::new(),
@@ -156,14 +122,17 @@ impl Left {
         Ok(())
     }
 
+    /// Returns the last attempt at each sample, with its result if it ended.
+    pub(super) fn last_attempts(&self) -> impl Iterator<Item = (&TrialId, Option<&Value>)> {
+        let last = self.trials.values().filter_map(|attempts| attempts.last());
+        last.map(|trial| (&trial.name, trial.result.as_ref()))
+    }
+
     /// Checks that the current configuration describes the same job.
     pub(super) fn is_of(&self, dir: &JobDir, config: &Value) -> Result<(), ResumeError> {
-        // Numbers change their form when they are written, so the current configuration is written and parsed too.
-        let now = serde_json::to_string(config).ok().and_then(|text| serde_json::from_str(&text).ok());
-        let now: Value = now.unwrap_or_default();
-        match difference("", &comparable(&self.config), &comparable(&now)) {
+        match difference_of_jobs(&self.config, config) {
             None => Ok(()),
-            Some((key, before, now)) => {
+            Some(Difference { key, before, now }) => {
                 Err(ResumeError::Differs { dir: dir.path().to_owned(), key, before, now })
             }
         }
@@ -259,96 +228,4 @@ impl LeftTrial {
 pub(super) fn interrupted(plan: &TrialPlan) -> TrialOutcome {
     let why = "the job was interrupted; a later attempt counts instead";
     TrialOutcome::new(plan).failed(TrialFailure::new(Phase::Agent, Cause::Cancelled, why))
-}
-
-/// Returns a job's settings without those that may differ between runs: the directory, the number of trials at once,
-/// the servers and the version of rolltap.
-fn comparable(config: &Value) -> Value {
-    let mut config = config.clone();
-    if let Some(fields) = config.as_object_mut() {
-        for key in ["job_name", "jobs_dir", "n_concurrent_trials", "debug", "quiet"] {
-            fields.remove(key);
-        }
-        if let Some(own) = fields.get_mut("rolltap").and_then(Value::as_object_mut) {
-            for key in ["version", "job_id", "upstream", "proxy", "listen", "public_url"] {
-                own.remove(key);
-            }
-        }
-    }
-    config
-}
-
-/// Returns the path of the first difference of two values, and both values there.
-fn difference(key: &str, before: &Value, now: &Value) -> Option<(String, String, String)> {
-    let below = |step: &str| match (key, step.starts_with('[')) {
-        ("", _) => step.to_owned(),
-        (_, true) => format!("{key}{step}"),
-        (_, false) => format!("{key}.{step}"),
-    };
-    match (before, now) {
-        (Value::Object(before), Value::Object(now)) => {
-            let keys = before.keys().chain(now.keys().filter(|key| !before.contains_key(*key)));
-            let absent = Value::Null;
-            keys.into_iter().find_map(|name| {
-                let (before, now) = (before.get(name).unwrap_or(&absent), now.get(name).unwrap_or(&absent));
-                difference(&below(name), before, now)
-            })
-        }
-        (Value::Array(before), Value::Array(now)) if before.len() == now.len() => {
-            let pairs = before.iter().zip(now).enumerate();
-            pairs
-                .into_iter()
-                .find_map(|(at, (before, now))| difference(&below(&format!("[{at}]")), before, now))
-        }
-        _ if before == now => None,
-        _ => Some((key.to_owned(), short(before), short(now))),
-    }
-}
-
-/// Shortens a value for an error message.
-fn short(value: &Value) -> String {
-    const LENGTH: usize = 200;
-    let text = value.to_string();
-    if text.chars().count() <= LENGTH {
-        text
-    } else {
-        text.chars().take(LENGTH).chain("…".chars()).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn the_first_difference_is_told_by_its_place() {
-        let job = |model: &str, tasks: Value| json!({"agents": [{"model_name": model}], "tasks": tasks, "job_name": model});
-        let told = |one: &Value, other: &Value| difference("", &comparable(one), &comparable(other));
-        let one = job("a", json!([{"path": "/t"}]));
-        assert_eq!(told(&one, &one), None);
-        let place = |other: &Value| told(&one, other).unwrap();
-        let strings = |one: &str, two: &str, three: &str| (one.to_owned(), two.to_owned(), three.to_owned());
-        assert_eq!(
-            place(&job("b", json!([{"path": "/t"}]))),
-            strings("agents[0].model_name", "\"a\"", "\"b\"")
-        );
-        assert_eq!(place(&job("a", json!([]))), strings("tasks", "[{\"path\":\"/t\"}]", "[]"));
-        let mut more = one.clone();
-        more["retry"] = json!({"max_retries": 1});
-        assert_eq!(place(&more), strings("retry", "null", "{\"max_retries\":1}"));
-    }
-
-    #[test]
-    fn a_job_may_go_on_with_another_concurrency() {
-        let job = |trials: u64| json!({"n_concurrent_trials": trials, "n_attempts": 2});
-        assert_eq!(difference("", &comparable(&job(4)), &comparable(&job(8))), None);
-    }
-
-    #[test]
-    fn names_places_and_versions_make_no_other_job() {
-        let job = |name: &str| json!({"job_name": name, "jobs_dir": name, "rolltap": {"version": name, "upstream": [name], "history": "off"}});
-        assert_eq!(difference("", &comparable(&job("a")), &comparable(&job("b"))), None);
-    }
 }

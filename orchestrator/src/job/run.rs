@@ -13,7 +13,7 @@ use super::check::check;
 use super::events::JobEvent;
 use super::plan;
 use super::prepare::Prepared;
-use super::progress::to_be_done;
+use super::progress::{resumed, to_be_done};
 use super::proxy::{JobProxy, check_captures, choose_models};
 use super::queue::{NextTrial, Queue};
 use super::running::Running;
@@ -93,6 +93,8 @@ struct Job {
     max_empty: u32,
     /// Why no further trial may begin, if a problem affects all trials.
     halted: Option<String>,
+    /// Whether an earlier run of the job left its state.
+    is_resumed: bool,
     /// Sends the spans of trials. `None` if traces are off.
     exporting: Option<Exporting>,
 }
@@ -126,6 +128,7 @@ impl Job {
                 return Err(error);
             }
         };
+        let is_resumed = left.is_some();
         let (started_before, retries) = left.map_or((None, 0), |left| (left.started_at, left.retries));
         let context = TrialContext {
             started_at: started_before.unwrap_or_else(Timestamp::now),
@@ -159,6 +162,7 @@ impl Job {
             empty_in_a_row: 0,
             max_empty: settings.max_empty_trials,
             halted: None,
+            is_resumed,
             exporting,
         };
         job.put_rewards_left().await;
@@ -187,6 +191,9 @@ impl Job {
     async fn run(mut self) -> JobReport {
         let (planned, before) = (self.attempts.planned(), self.attempts.done().len());
         self.context.log.line(to_be_done(planned, before));
+        if self.is_resumed {
+            self.progress.note(&resumed(&self.context.dir, planned, self.attempts.done()));
+        }
         self.progress.start(planned, self.attempts.done());
         self.progress.events.write(JobEvent::JobStarted {
             job: self.records.job_name(),

@@ -1,6 +1,7 @@
 //! The summary at the end of a job. It has a line per trial and per task, the causes of branches with their remedies,
 //! and the paths of the rollouts.
 
+mod next_steps;
 mod rewards;
 
 use std::collections::BTreeMap;
@@ -46,7 +47,8 @@ impl fmt::Display for Summary<'_> {
             writeln!(f, "rollouts: {}", files.jsonl.display())?;
             writeln!(f, "          {} ({} rows)", files.parquet.display(), files.rows)?;
         }
-        write!(f, "job:      {}", report.dir.path().display())
+        write!(f, "job:      {}", report.dir.path().display())?;
+        next_steps::next_steps(report).iter().try_for_each(|line| write!(f, "\n{line}"))
     }
 }
 
@@ -213,7 +215,7 @@ fn returned_lines(trials: &[TrialOutcome]) -> Vec<String> {
     lines
 }
 
-fn table(header: &[&str], right_aligned: std::ops::Range<usize>) -> Table {
+pub(super) fn table(header: &[&str], right_aligned: std::ops::Range<usize>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header);
@@ -226,7 +228,7 @@ fn table(header: &[&str], right_aligned: std::ops::Range<usize>) -> Table {
 }
 
 /// Formats a number with at most three decimals and without trailing zeros.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     let text = format!("{value:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     // A small negative number rounds to `-0.000`.
