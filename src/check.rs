@@ -10,7 +10,9 @@ use rolltap_orchestrator::check::recompute::{
 };
 use rolltap_proxy::Address;
 use rolltap_rollout::check::recomputation::Bounds;
+use rolltap_rollout::ids::RewardVersion;
 
+use crate::option_values::reward_version;
 use crate::{Outcome, terminal};
 
 /// Check all invariants of rollouts
@@ -24,6 +26,10 @@ pub(crate) struct Arguments {
     /// Check this job directory, data directory of a proxy, or .jsonl or .parquet file of rollouts.
     #[arg(value_name = "PATH")]
     path: PathBuf,
+    /// Check the rollouts with the rewards of this version, which `rolltap regrade` made. [default: the reward of each
+    /// trial itself]
+    #[arg(long, visible_alias = "rewards", value_name = "VERSION", value_parser = reward_version)]
+    reward_version: Option<RewardVersion>,
     /// Report token ids that are not below this number. A row with the vocabulary size of its model has that limit too.
     #[arg(long, value_name = "NUMBER")]
     vocab_size: Option<u32>,
@@ -93,7 +99,10 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         Some(settings) => Some(Recomputation::prepare(&arguments.path, settings).await?),
         None => None,
     };
-    let checked = check::check(&arguments.path, arguments.vocab_size, |breach| terminal::say(breach))?;
+    let checked =
+        check::check(&arguments.path, arguments.reward_version.as_ref(), arguments.vocab_size, |breach| {
+            terminal::say(breach)
+        })?;
     let recomputed = match recomputation {
         Some(recomputation) => Some(Box::pin(recomputation.run(|line| terminal::say(line))).await),
         None => None,

@@ -12,8 +12,10 @@ use rolltap_rollout::export::format::{Format, FormatOptions};
 use rolltap_rollout::export::formats::prime_rl::PrimeRlOptions;
 use rolltap_rollout::export::pipeline::advantage::Advantage;
 use rolltap_rollout::export::pipeline::rules::{Comparison, Failed, OnFork, Rules, ShortGroups, Staleness};
+use rolltap_rollout::ids::RewardVersion;
 use tokio_util::sync::CancellationToken;
 
+use crate::option_values::reward_version;
 use crate::terminal::StopSignals;
 use crate::{Outcome, terminal};
 
@@ -73,6 +75,10 @@ pub(crate) struct Arguments {
     /// Train on this named reward of the verifier instead of the reward of the trial.
     #[arg(long, value_name = "NAME", help_heading = WEIGHT)]
     reward: Option<String>,
+    /// Take the rewards of this version, which `rolltap regrade` made. [default: the reward of each trial itself]
+    #[arg(long, visible_alias = "rewards", value_name = "VERSION", value_parser = reward_version,
+          help_heading = WEIGHT)]
+    reward_version: Option<RewardVersion>,
     /// Train constrained calls, such as calls with structured output or a forced tool choice.
     ///
     /// Their logprobs are not those of the distribution that the tokens were sampled from.
@@ -221,6 +227,7 @@ fn settings(arguments: Arguments) -> ExportSettings {
             Output::File { path: arguments.output, replaces: arguments.force }
         },
         format,
+        reward_version: arguments.reward_version,
         options: FormatOptions { prime_rl, ..FormatOptions::default() },
         rules: Rules {
             on_fork: arguments.on_fork.unwrap_or(format.on_fork(advantage)),

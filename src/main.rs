@@ -20,6 +20,8 @@ mod health;
 mod option_values;
 mod prompt_options;
 mod proxy;
+mod regrade;
+mod resume;
 mod run;
 mod sim;
 mod terminal;
@@ -80,6 +82,8 @@ enum Command {
     Doctor(Box<doctor::Arguments>),
     AdminToken(admin_token::Arguments),
     Run(Box<run::Arguments>),
+    Resume(Box<resume::Arguments>),
+    Regrade(Box<regrade::Arguments>),
     Agent(Box<agent::Arguments>),
     Agents(agents::Arguments),
     Check(Box<check::Arguments>),
@@ -130,6 +134,8 @@ async fn execute(command: Command) -> anyhow::Result<Outcome> {
         Command::Doctor(arguments) => Box::pin(doctor::run(*arguments)).await,
         Command::AdminToken(arguments) => admin_token::run(&arguments),
         Command::Run(arguments) => Box::pin(run::run(*arguments)).await,
+        Command::Regrade(arguments) => Box::pin(regrade::run(*arguments)).await,
+        Command::Resume(arguments) => Box::pin(resume::run(*arguments)).await,
         Command::Agent(arguments) => Box::pin(agent::run(*arguments)).await,
         Command::Agents(arguments) => agents::run(&arguments),
         Command::Check(arguments) => Box::pin(check::run(*arguments)).await,

@@ -1,6 +1,12 @@
 //! Parsers of option values that several subcommands share.
 
+use rolltap_rollout::ids::RewardVersion;
 use serde_json::{Map, Value};
+
+/// Parses the name of a version of rewards.
+pub(crate) fn reward_version(text: &str) -> Result<RewardVersion, String> {
+    RewardVersion::new(text).map_err(|error| error.to_string())
+}
 
 pub(crate) fn json_object(text: &str) -> Result<Map<String, Value>, String> {
     serde_json::from_str(text).map_err(|error| format!("not a JSON object: {error}"))

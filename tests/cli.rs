@@ -30,6 +30,7 @@ mod cli {
     mod plain_logs;
     mod proxy_killed;
     mod recompute;
+    mod regrade;
     mod resume;
     mod returned;
     mod rollouts;

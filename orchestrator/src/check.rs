@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use rolltap_proxy::store::{self, Archive, Damage, StoredTrial};
 use rolltap_rollout::call::Call;
 use rolltap_rollout::check::{Captured, Checker, Options, check_trial};
-use rolltap_rollout::ids::TrialId;
+use rolltap_rollout::ids::{RewardVersion, TrialId};
 use rolltap_rollout::row::RolloutRow;
 use rolltap_rollout::training::TrainingPolicy;
 
@@ -32,17 +32,22 @@ pub struct Checked {
     pub breaches: u64,
 }
 
-/// Checks the source at `path`. Passes each breach, as a line of text, to the callback as soon as it is found.
+/// Checks the source at `path`, with the rewards of this version. `None` takes the reward of each trial itself. Passes each breach, as a line of text, to the callback as soon as it is found.
 ///
 /// # Errors
 /// There is nothing to check, or a file cannot be opened. Content that cannot be decoded is a breach, not an error.
-pub fn check(path: &Path, vocab_size: Option<u32>, tell: impl FnMut(&str)) -> Result<Checked, SourceError> {
+pub fn check(
+    path: &Path,
+    version: Option<&RewardVersion>,
+    vocab_size: Option<u32>,
+    tell: impl FnMut(&str),
+) -> Result<Checked, SourceError> {
     let options = Options { vocab_size, ..Options::default() };
     let mut teller = Teller { checked: Checked::default(), tell };
-    match Source::at(path)? {
+    match Source::at(path, version)? {
         Source::File(file) => check_file(&file, &Captures::default(), options, &mut teller)?,
-        Source::Job(job) => check_job(&JobDir::at(path), &job, options, &mut teller)?,
-        Source::Store(archive) => check_store(&archive, options, &mut teller),
+        Source::Job(job) => check_job(&JobDir::at(path), &job, version, options, &mut teller)?,
+        Source::Store(archive) => check_store(&archive, version, options, &mut teller),
     }
     Ok(teller.checked)
 }
@@ -62,6 +67,7 @@ impl<F: FnMut(&str)> Teller<F> {
 fn check_job<F: FnMut(&str)>(
     dir: &JobDir,
     job: &JobFiles,
+    version: Option<&RewardVersion>,
     options: Options,
     teller: &mut Teller<F>,
 ) -> Result<(), SourceError> {
@@ -70,6 +76,7 @@ fn check_job<F: FnMut(&str)>(
         None => Captures::default(),
     };
     captures.returned = taken_from_agents(dir, teller)?;
+    captures.version = version.cloned();
     for file in &job.rows {
         check_file(file, &captures, options, teller)?;
     }
@@ -86,6 +93,8 @@ struct Captures {
     trials: Option<BTreeMap<String, StoredTrial>>,
     /// The calls that agents recorded, for trials without captured calls.
     returned: BTreeMap<String, Vec<Call>>,
+    /// The version of the rewards of the rows.
+    version: Option<RewardVersion>,
 }
 
 /// Reads the agents' records of the trials whose results state that their rows were made from them. A missing file
@@ -132,11 +141,29 @@ impl Captures {
         }
     }
 
+    /// Returns a breach if the reward of a row is not the captured one.
+    fn reward_breach(&self, row: &RolloutRow) -> Option<String> {
+        let stored = self.trials.as_ref()?.get(&row.trial_id)?;
+        let mut expected = row.clone();
+        stored.reward_in(self.version.as_ref()).replace_in(&mut expected);
+        let place = format!("trial {} branch {}", row.trial_id, row.branch_index);
+        let is_same = (row.reward, &row.rewards, row.reward_valid, &row.reward_version)
+            == (expected.reward, &expected.rewards, expected.reward_valid, &expected.reward_version);
+        (!is_same).then(|| {
+            let (row, stored) = (number(row.reward), number(expected.reward));
+            format!("{place}: its reward is {row}, and the capture store has {stored}")
+        })
+    }
+
     fn all(&self) -> impl Iterator<Item = (&str, Captured<'_>)> {
         let stored = self.trials.iter().flatten().map(|(trial_id, _)| trial_id);
         let names: BTreeSet<_> = stored.chain(self.returned.keys()).map(String::as_str).collect();
         names.into_iter().filter_map(|trial_id| Some((trial_id, self.of(trial_id)?)))
     }
+}
+
+fn number(reward: Option<f64>) -> String {
+    reward.map_or_else(|| "null".to_owned(), |reward| reward.to_string())
 }
 
 fn captured(trial: &StoredTrial) -> Captured<'_> {
@@ -155,14 +182,19 @@ fn tell_damage<F: FnMut(&str)>(damage: &[Damage], teller: &mut Teller<F>) {
 
 /// Checks the rows that each sealed trial of a capture store would give, one trial at a time. Skips open trials, which
 /// may still change.
-fn check_store<F: FnMut(&str)>(archive: &Archive, options: Options, teller: &mut Teller<F>) {
+fn check_store<F: FnMut(&str)>(
+    archive: &Archive,
+    version: Option<&RewardVersion>,
+    options: Options,
+    teller: &mut Teller<F>,
+) {
     tell_damage(archive.damage(), teller);
     for (trial, damage) in archive.trials() {
         tell_damage(&damage, teller);
         if trial.sealed_at().is_none() {
             continue;
         }
-        let rows = archive.rows(&trial);
+        let rows = archive.rows(&trial, version);
         teller.checked.rows += rows.len() as u64;
         for breach in check_trial(&trial.facts().trial_id, &rows, Some(&captured(&trial)), options) {
             teller.breach(&breach.to_string());
@@ -194,6 +226,9 @@ fn check_file<F: FnMut(&str)>(
             teller.breach(&format!("{name}: trial {}: the capture store has no such trial", row.trial_id));
         }
         for breach in checker.row(&row, calls.as_ref()) {
+            teller.breach(&format!("{name}: {breach}"));
+        }
+        if let Some(breach) = captures.reward_breach(&row) {
             teller.breach(&format!("{name}: {breach}"));
         }
         seen.insert(row.trial_id);

@@ -59,6 +59,10 @@ impl TrialLabel {
     pub fn new(name: impl Into<String>) -> Self {
         Self(name.into())
     }
+
+    fn name(&self) -> &str {
+        &self.0
+    }
 }
 
 /// Both ends of a pseudo-terminal in an environment. Dropping them does not end its processes; [`Environment::stop`]

@@ -19,6 +19,7 @@ use rolltap_rollout::export::pipeline::plan::{Plan, PlanError};
 use rolltap_rollout::export::pipeline::rules::Rules;
 use rolltap_rollout::export::pipeline::select::{SelectionError, Tally};
 use rolltap_rollout::export::pipeline::survey::{SeenTwice, Survey};
+use rolltap_rollout::ids::RewardVersion;
 use rolltap_rollout::row::RolloutRow;
 use tokio_util::sync::CancellationToken;
 
@@ -35,6 +36,8 @@ use crate::source::SourceError;
 pub struct ExportSettings {
     /// A job directory, a proxy's data directory, or a file of rows.
     pub input: PathBuf,
+    /// The version of the rewards, from a later verification. `None` for the reward of each trial itself.
+    pub reward_version: Option<RewardVersion>,
     /// The destination.
     pub output: Output,
     /// The format.
@@ -105,7 +108,7 @@ pub fn export(
     cancelled: &CancellationToken,
 ) -> Result<ExportReport, ExportFailure> {
     settings.output.check()?;
-    let input = Input::open(&settings.input)?;
+    let input = Input::open(&settings.input, settings.reward_version.as_ref())?;
     let mut survey = Survey::new(settings.rules.clone());
     progress.surveys(&settings.input);
     let unfinished = input.survey(&mut survey, |seen| progressed(progress, cancelled, seen))?;

@@ -14,6 +14,7 @@ mod progress;
 mod proxy;
 mod queue;
 pub(crate) mod records;
+pub mod regrade;
 mod report;
 mod resume;
 mod rollouts;

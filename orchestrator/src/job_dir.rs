@@ -4,10 +4,13 @@
 //! JOBS_DIR/JOB/   config.json lock.json result.json job.log rollouts.jsonl rollouts.parquet data/ .running
 //!     TRIAL/      config.json lock.json result.json trial.log exception.txt agent/ verifier/ artifacts/
 //!         steps/STEP/     agent/ verifier/ artifacts/, where the task has steps
+//!     regrades/VERSION/   config.json result.json regrade.log rollouts.jsonl rollouts.parquet
+//!         TRIAL/  result.json trial.log exception.txt verifier/, and steps/STEP/verifier/
 //! ```
 
 mod claim;
 mod log;
+mod regrade_dir;
 mod trial_dir;
 
 use std::fs::{self, File};
@@ -15,12 +18,17 @@ use std::io::{self, BufWriter, IntoInnerError, Write};
 use std::path::{Path, PathBuf};
 
 use jiff::Zoned;
-use rolltap_rollout::ids::TrialId;
+use rolltap_rollout::ids::{RewardVersion, TrialId};
 use serde::Serialize;
 
+pub(crate) use claim::Claim;
 pub use claim::JobDirError;
 pub(crate) use log::Log;
+pub use regrade_dir::RegradeDir;
 pub use trial_dir::TrialDir;
+
+/// The folder of later verifications in a job directory.
+const REGRADES: &str = "regrades";
 
 /// The directory of one job. Only this type names its files.
 #[derive(Clone, Debug)]
@@ -99,6 +107,25 @@ impl JobDir {
         trials.retain(|trial| self.trial(trial).config().is_file());
         trials.sort();
         Ok(trials)
+    }
+
+    /// Returns the directory of a later verification, which may not exist.
+    pub fn regrade(&self, version: &RewardVersion) -> RegradeDir {
+        RegradeDir::at(self.path.join(REGRADES).join(version.as_str()))
+    }
+
+    /// Returns the versions of the later verifications, sorted.
+    pub(crate) fn regrades(&self) -> io::Result<Vec<RewardVersion>> {
+        let entries = match fs::read_dir(self.path.join(REGRADES)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let names = entries.map(|entry| Ok(entry?.file_name().to_str().map(str::to_owned)));
+        let names = names.collect::<io::Result<Vec<_>>>()?.into_iter().flatten();
+        let mut versions: Vec<_> = names.filter_map(|name| RewardVersion::new(name).ok()).collect();
+        versions.retain(|version| self.regrade(version).config().is_file());
+        versions.sort();
+        Ok(versions)
     }
 
     /// Creates the directory of a trial and its folders.

@@ -8,7 +8,9 @@ use rolltap_proxy::store::{self, Archive};
 use rolltap_rollout::export::formats::jsonl::JsonlReader;
 use rolltap_rollout::export::formats::parquet::{self, ParquetReader};
 use rolltap_rollout::export::pipeline::projection::RowPart;
+use rolltap_rollout::ids::RewardVersion;
 
+use crate::common::shell::shell_word;
 use crate::job_dir::JobDir;
 
 /// Why there is nothing to read.
@@ -20,6 +22,39 @@ pub enum SourceError {
     /// The path exists, but is no source of rollouts.
     #[error("{} is no job directory (rollouts.jsonl, rollouts.parquet), no data directory of a proxy with trials in it, and no .jsonl or .parquet file", .0.display())]
     Nothing(PathBuf),
+    /// There are no rewards of the requested version.
+    #[error("{} has no rewards of version {version}: {}", path.display(), known_versions(.known))]
+    NoVersion {
+        /// The job directory or data directory.
+        path: PathBuf,
+        /// The requested version.
+        version: RewardVersion,
+        /// The versions that exist.
+        known: Vec<String>,
+    },
+    /// The later verification of this version was interrupted.
+    #[error(
+        "version {version} of the rewards in {} is not complete: `rolltap regrade {} --name {version}` completes it",
+        path.display(), shell_word(&path.to_string_lossy())
+    )]
+    Unfinished {
+        /// The job directory.
+        path: PathBuf,
+        /// The requested version.
+        version: RewardVersion,
+    },
+    /// A version was requested of a file of rows, which has one reward per row.
+    #[error(
+        "{} is a file, and its rows have one reward each: give the job directory or data directory to choose version \
+         {version}, or the files in its directory regrades/{version}",
+        path.display()
+    )]
+    VersionOfFile {
+        /// The file.
+        path: PathBuf,
+        /// The requested version.
+        version: RewardVersion,
+    },
     /// The file system returned an error.
     #[error("cannot read {}", path.display())]
     Read {
@@ -43,6 +78,14 @@ pub enum SourceError {
     Store(#[from] store::ReadError),
 }
 
+fn known_versions(known: &[String]) -> String {
+    match known {
+        [] => "there is only the reward of each trial itself, which has no version; `rolltap regrade` makes a version"
+            .to_owned(),
+        known => format!("the versions are {}", known.join(", ")),
+    }
+}
+
 /// The kind of source at a path.
 #[derive(Debug)]
 pub(crate) enum Source {
@@ -64,21 +107,28 @@ pub(crate) struct JobFiles {
 }
 
 impl Source {
-    /// Finds out which kind of source is at `path`.
+    /// Finds out which kind of source is at `path`. `version` chooses the rewards of a later verification.
     ///
     /// # Errors
-    /// The path does not exist, or is no source of rollouts; or the capture store cannot be read.
-    pub(crate) fn at(path: &Path) -> Result<Self, SourceError> {
+    /// The path does not exist, or is no source of rollouts; the version does not exist; or the capture store cannot be
+    /// read.
+    pub(crate) fn at(path: &Path, version: Option<&RewardVersion>) -> Result<Self, SourceError> {
         if path.is_file() {
-            return Ok(Self::File(path.to_owned()));
+            return match version.cloned() {
+                Some(version) => Err(SourceError::VersionOfFile { path: path.to_owned(), version }),
+                None => Ok(Self::File(path.to_owned())),
+            };
         }
         if !path.is_dir() {
             return Err(SourceError::NotFound(path.to_owned()));
         }
         let job = JobDir::at(path);
         let rows = [job.rollouts_jsonl(), job.rollouts_parquet()];
-        let rows: Vec<_> = rows.into_iter().filter(|file| file.is_file()).collect();
+        let mut rows: Vec<_> = rows.into_iter().filter(|file| file.is_file()).collect();
         if !rows.is_empty() {
+            if let Some(version) = version {
+                rows = rows_of_version(&job, version)?;
+            }
             return Ok(Self::Job(JobFiles { rows, data: Some(job.data()).filter(|data| data.is_dir()) }));
         }
         // A directory without rollout files can only be a proxy's data directory.
@@ -86,8 +136,36 @@ impl Source {
         if archive.is_empty() {
             return Err(SourceError::Nothing(path.to_owned()));
         }
+        if let Some(version) = version {
+            let known = archive.reward_versions();
+            if !known.contains(version) {
+                let known = known.iter().map(ToString::to_string).collect();
+                return Err(SourceError::NoVersion {
+                    path: path.to_owned(),
+                    version: version.clone(),
+                    known,
+                });
+            }
+        }
         Ok(Self::Store(Box::new(archive)))
     }
+}
+
+/// Returns the files with the rewards of a later verification.
+fn rows_of_version(job: &JobDir, version: &RewardVersion) -> Result<Vec<PathBuf>, SourceError> {
+    let path = job.path().to_owned();
+    let known = match job.regrades() {
+        Ok(known) => known,
+        Err(source) => return Err(SourceError::Read { path, source }),
+    };
+    if !known.contains(version) {
+        let known = known.iter().map(ToString::to_string).collect();
+        return Err(SourceError::NoVersion { path, version: version.clone(), known });
+    }
+    let dir = job.regrade(version);
+    let rows: Vec<_> =
+        [dir.rollouts_jsonl(), dir.rollouts_parquet()].into_iter().filter(|file| file.is_file()).collect();
+    if rows.is_empty() { Err(SourceError::Unfinished { path, version: version.clone() }) } else { Ok(rows) }
 }
 
 /// An iterator that reads rows, or parts of rows, on demand. A row that cannot be read is an error text.

@@ -35,6 +35,16 @@ fn of_run() {
 }
 
 #[test]
+fn of_resume() {
+    insta::assert_snapshot!(help(&["resume"]));
+}
+
+#[test]
+fn of_regrade() {
+    insta::assert_snapshot!(help(&["regrade"]));
+}
+
+#[test]
 fn of_agents() {
     insta::assert_snapshot!(help(&["agents"]));
 }

@@ -45,6 +45,7 @@ mod python_terminals;
 mod recompute_check;
 mod recomputed;
 mod recording_upstream;
+mod regrade;
 mod release;
 mod responses;
 mod reward_table;

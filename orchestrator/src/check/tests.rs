@@ -75,7 +75,7 @@ fn job(jsonl: &[RolloutRow], parquet: &[RolloutRow]) -> tempfile::TempDir {
 
 fn breaches(path: &Path) -> (Checked, Vec<String>) {
     let mut told = Vec::new();
-    let checked = check(path, None, |line| told.push(line.to_owned())).unwrap();
+    let checked = check(path, None, None, |line| told.push(line.to_owned())).unwrap();
     (checked, told)
 }
 
@@ -124,14 +124,14 @@ fn a_vocabulary_given_by_hand_counts_too() {
     let rows = rows_of("one");
     let dir = job(&rows, &rows);
     let mut told = 0;
-    check(dir.path(), Some(5), |_| told += 1).unwrap();
+    check(dir.path(), None, Some(5), |_| told += 1).unwrap();
     assert!(told > 0, "id 5 is not below 5");
 }
 
 #[test]
 fn other_things_are_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let nothing = |path: &Path| check(path, None, |_| {}).unwrap_err();
+    let nothing = |path: &Path| check(path, None, None, |_| {}).unwrap_err();
     assert!(matches!(nothing(dir.path()), SourceError::Nothing(_)));
     assert!(matches!(nothing(&dir.path().join("x")), SourceError::NotFound(_)));
     fs::write(dir.path().join("x.txt"), "").unwrap();

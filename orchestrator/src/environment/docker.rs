@@ -9,6 +9,7 @@ mod engine;
 mod exec;
 mod files;
 mod image;
+mod kept;
 pub(crate) mod network;
 mod terminal;
 

@@ -124,6 +124,42 @@ impl Host {
         }))
     }
 
+    /// Returns the container that remains of a trial, or `None` if there is none.
+    ///
+    /// # Errors
+    /// The engine fails.
+    pub async fn kept(&self, trial: &TrialLabel) -> Result<Option<String>, EnvironmentError> {
+        match &self.0 {
+            Kind::Docker(docker) => docker.kept(trial.name()).await,
+            Kind::Local(_) => Ok(None),
+        }
+    }
+
+    /// Prepares environments with the files of a remaining container, which does not change. [`Self::discard`] removes
+    /// the copy of the files.
+    ///
+    /// # Errors
+    /// The engine fails, or the environments of this host are not containers.
+    pub async fn prepare_kept(&self, container: &str, task: &Task) -> Result<Prepared, EnvironmentError> {
+        match &self.0 {
+            Kind::Docker(docker) => {
+                Ok(Prepared(PreparedKind::Docker(docker.snapshot(container, task).await?)))
+            }
+            Kind::Local(_) => Err(EnvironmentError::NoSuchPath(container.to_owned())),
+        }
+    }
+
+    /// Removes the copy of the files of a remaining container.
+    ///
+    /// # Errors
+    /// The engine fails.
+    pub async fn discard(&self, prepared: Prepared) -> Result<(), EnvironmentError> {
+        match (&self.0, prepared.0) {
+            (Kind::Docker(docker), PreparedKind::Docker(image)) => docker.discard(&image).await,
+            _ => Ok(()),
+        }
+    }
+
     /// Starts an environment for one trial.
     ///
     /// # Errors

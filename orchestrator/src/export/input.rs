@@ -5,13 +5,19 @@ use std::path::{Path, PathBuf};
 use rolltap_proxy::store::{Archive, Damage, StoredTrial};
 use rolltap_rollout::export::pipeline::projection::{RowAge, RowFacts, RowPart};
 use rolltap_rollout::export::pipeline::survey::Survey;
+use rolltap_rollout::ids::RewardVersion;
 use rolltap_rollout::row::RolloutRow;
 
 use super::ExportFailure;
 use crate::source::{self, JobFiles, Source};
 
-/// The source of the trials.
-pub(super) enum Input {
+/// The source of the trials, with the version of their rewards.
+pub(super) struct Input {
+    kind: Kind,
+    version: Option<RewardVersion>,
+}
+
+enum Kind {
     /// A file of rows, and the capture store of its job.
     Rows { file: PathBuf, captures: Option<PathBuf> },
     /// A capture store, whose rows are made on demand.
@@ -22,16 +28,21 @@ pub(super) enum Input {
 pub(super) type Trials<'a> = Box<dyn Iterator<Item = Result<Vec<RolloutRow>, ExportFailure>> + 'a>;
 
 impl Input {
-    pub(super) fn open(path: &Path) -> Result<Self, ExportFailure> {
-        Ok(match Source::at(path)? {
-            Source::File(file) => Self::Rows { file, captures: None },
+    pub(super) fn open(path: &Path, version: Option<&RewardVersion>) -> Result<Self, ExportFailure> {
+        let kind = match Source::at(path, version)? {
+            Source::File(file) => Kind::Rows { file, captures: None },
             Source::Job(JobFiles { rows, data }) => {
                 // The last file is Parquet if both exist. Only the required columns of Parquet have to be read.
                 let file = rows.into_iter().next_back().unwrap_or_default();
-                Self::Rows { file, captures: data }
+                Kind::Rows { file, captures: data }
             }
-            Source::Store(archive) => Self::Store(archive),
-        })
+            Source::Store(archive) => Kind::Store(archive),
+        };
+        Ok(Self { kind, version: version.cloned() })
+    }
+
+    fn version(&self) -> Option<&RewardVersion> {
+        self.version.as_ref()
     }
 
     /// Surveys all trials. Returns the number of trials that are not complete.
@@ -40,8 +51,8 @@ impl Input {
         survey: &mut Survey,
         mut progressed: impl FnMut(usize) -> Result<(), ExportFailure>,
     ) -> Result<u64, ExportFailure> {
-        match self {
-            Self::Rows { file, captures } => {
+        match &self.kind {
+            Kind::Rows { file, captures } => {
                 for rows in by_trial::<RowFacts>(file)? {
                     if let Some(first) = rows?.into_iter().next() {
                         survey.trial(first)?;
@@ -58,21 +69,22 @@ impl Input {
                 match captures {
                     Some(captures) => {
                         let archive = Archive::open(captures).map_err(source::SourceError::from)?;
-                        survey_beside_rows(&archive, survey, progressed)
+                        survey_beside_rows(&archive, self.version(), survey, progressed)
                     }
                     None => Ok(0),
                 }
             }
-            Self::Store(archive) => survey_store(archive, survey, progressed),
+            Kind::Store(archive) => survey_store(archive, self.version(), survey, progressed),
         }
     }
 
     pub(super) fn trials(&self) -> Result<Trials<'_>, ExportFailure> {
-        match self {
-            Self::Rows { file, .. } => Ok(Box::new(by_trial(file)?)),
-            Self::Store(archive) => {
+        match &self.kind {
+            Kind::Rows { file, .. } => Ok(Box::new(by_trial(file)?)),
+            Kind::Store(archive) => {
                 let trials = archive.trials().filter(|(trial, _)| trial.is_complete());
-                Ok(Box::new(trials.map(|(trial, damage)| stored_rows(archive, &trial, damage))))
+                let rows = |(trial, damage)| stored_rows(archive, &trial, self.version(), damage);
+                Ok(Box::new(trials.map(rows)))
             }
         }
     }
@@ -80,6 +92,7 @@ impl Input {
 
 fn survey_store(
     archive: &Archive,
+    version: Option<&RewardVersion>,
     survey: &mut Survey,
     mut progressed: impl FnMut(usize) -> Result<(), ExportFailure>,
 ) -> Result<u64, ExportFailure> {
@@ -90,10 +103,10 @@ fn survey_store(
             unfinished += 1;
             continue;
         }
-        let rows = stored_rows(archive, &trial, damage)?;
+        let rows = stored_rows(archive, &trial, version, damage)?;
         match rows.first() {
             Some(first) => survey.trial(first.into())?,
-            None => survey.trial_without_rows(without_rows(archive, &trial))?,
+            None => survey.trial_without_rows(without_rows(archive, &trial, version))?,
         }
         if survey.asks_for_ages() {
             survey.age(&rows.iter().map(RowAge::from).collect::<Vec<_>>());
@@ -108,6 +121,7 @@ fn survey_store(
 /// the store but not in the file was left out by the file's writer.
 fn survey_beside_rows(
     archive: &Archive,
+    version: Option<&RewardVersion>,
     survey: &mut Survey,
     mut progressed: impl FnMut(usize) -> Result<(), ExportFailure>,
 ) -> Result<u64, ExportFailure> {
@@ -121,8 +135,8 @@ fn survey_beside_rows(
             }
             if !trial.is_complete() {
                 unfinished += 1;
-            } else if stored_rows(archive, &trial, damage)?.is_empty() {
-                survey.trial_without_rows(without_rows(archive, &trial))?;
+            } else if stored_rows(archive, &trial, version, damage)?.is_empty() {
+                survey.trial_without_rows(without_rows(archive, &trial, version))?;
                 progressed(survey.len())?;
             }
         }
@@ -140,10 +154,11 @@ fn take_closed_groups(archive: &Archive, survey: &mut Survey) {
 fn stored_rows(
     archive: &Archive,
     trial: &StoredTrial,
+    version: Option<&RewardVersion>,
     damage: Vec<Damage>,
 ) -> Result<Vec<RolloutRow>, ExportFailure> {
     intact(damage)?;
-    Ok(archive.rows(trial))
+    Ok(archive.rows(trial, version))
 }
 
 /// Fails if captures are damaged. An incomplete last record is no damage, because its writer died before it was
@@ -156,10 +171,10 @@ fn intact(damage: Vec<Damage>) -> Result<(), ExportFailure> {
 }
 
 /// Returns the facts that a trial's rows would have.
-fn without_rows(archive: &Archive, trial: &StoredTrial) -> RowFacts {
+fn without_rows(archive: &Archive, trial: &StoredTrial, version: Option<&RewardVersion>) -> RowFacts {
     let facts = trial.facts();
     let number = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
-    let reward = trial.reward().cloned().unwrap_or_default();
+    let reward = trial.reward_in(version);
     RowFacts {
         trial_id: facts.trial_id.to_string(),
         task_id: facts.task_id.to_string(),

@@ -55,12 +55,17 @@ pub(super) async fn gather(
     let (jsonl, parquet) = (context.dir.rollouts_jsonl(), context.dir.rollouts_parquet());
     let gathered = gather_to(&jsonl, &parquet, context, trials).await;
     if gathered.is_err() {
-        for path in [&jsonl, &parquet] {
-            // The draft may not exist yet.
-            let _ = std::fs::remove_file(draft(path));
-        }
+        remove_drafts(&[&jsonl, &parquet]);
     }
     gathered
+}
+
+/// Removes the drafts of files that were not completed.
+pub(super) fn remove_drafts(paths: &[&Path]) {
+    for path in paths {
+        // The draft may not exist yet.
+        let _ = std::fs::remove_file(draft(path));
+    }
 }
 
 async fn gather_to(
@@ -118,12 +123,13 @@ fn returned_rows(
         reward: status.reward,
         valid: status.reward_valid.unwrap_or(false),
         failure_cause: status.failure_cause.clone(),
+        version: None,
     };
     agent_reported::rows(facts, &reward, status.superseded, &found.calls)
 }
 
 /// Both files while they are written. They are drafts with another name, so that an existing result is always complete.
-struct Writers<'a> {
+pub(super) struct Writers<'a> {
     jsonl: jsonl::JsonlWriter<BufWriter<File>>,
     parquet: parquet::ParquetWriter<BufWriter<File>>,
     /// The final paths.
@@ -132,7 +138,7 @@ struct Writers<'a> {
 }
 
 impl<'a> Writers<'a> {
-    fn create(jsonl: &'a Path, parquet: &'a Path) -> Result<Self, GatherError> {
+    pub(super) fn create(jsonl: &'a Path, parquet: &'a Path) -> Result<Self, GatherError> {
         let columns = parquet::ParquetWriter::new(create(&draft(parquet))?).map_err(written(parquet))?;
         Ok(Self {
             jsonl: jsonl::JsonlWriter::new(create(&draft(jsonl))?),
@@ -142,7 +148,7 @@ impl<'a> Writers<'a> {
         })
     }
 
-    fn write(&mut self, rows: &[RolloutRow]) -> Result<(), GatherError> {
+    pub(super) fn write(&mut self, rows: &[RolloutRow]) -> Result<(), GatherError> {
         for row in rows {
             self.jsonl.write(row).map_err(written(self.places.0))?;
             self.parquet.write(row).map_err(written(self.places.1))?;
@@ -152,7 +158,7 @@ impl<'a> Writers<'a> {
     }
 
     /// Completes both files and syncs them to disk before it moves either into place.
-    fn finish(self) -> Result<usize, GatherError> {
+    pub(super) fn finish(self) -> Result<usize, GatherError> {
         let (jsonl, parquet) = self.places;
         store(self.jsonl.finish().map_err(written(jsonl))?).map_err(at(jsonl))?;
         store(self.parquet.finish().map_err(written(parquet))?).map_err(at(parquet))?;

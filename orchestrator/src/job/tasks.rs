@@ -1,6 +1,6 @@
 //! Finds the tasks that a job's file names: directories, directories of directories, and git repositories.
 
-mod fnmatch;
+pub(super) mod fnmatch;
 mod git;
 
 use std::path::{Path, PathBuf};

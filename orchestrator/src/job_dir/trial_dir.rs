@@ -28,7 +28,12 @@ impl TrialDir {
 
     /// Creates the directory of one step of the trial's task, in the layout of a trial.
     pub(crate) fn create_step(&self, name: &str) -> io::Result<Self> {
-        Self::create(self.path.join("steps").join(name))
+        Self::create(self.step(name).path)
+    }
+
+    /// Returns the directory of one step of the trial's task, which may not exist.
+    pub(crate) fn step(&self, name: &str) -> Self {
+        Self::at(self.path.join("steps").join(name))
     }
 
     /// Returns the absolute path of the directory.

@@ -218,6 +218,7 @@ impl TrialOutcome {
             reward: self.reward,
             valid: Some(self.reward_is_valid()),
             failure_cause: self.failure.as_ref().map(|failure| failure.cause.name().to_owned()),
+            version: None,
         }
     }
 
@@ -228,7 +229,7 @@ impl TrialOutcome {
 
     /// Returns whether there is a reward and it measures the agent.
     pub fn reward_is_valid(&self) -> bool {
-        !self.rewards.is_empty() && self.failure.as_ref().is_none_or(|failure| failure.is_agents_fault)
+        is_valid(&self.rewards, self.failure.as_ref())
     }
 
     /// Returns whether something other than the agent failed.
@@ -240,6 +241,11 @@ impl TrialOutcome {
     pub fn duration(&self) -> Duration {
         self.finished_at.duration_since(self.started_at).try_into().unwrap_or_default()
     }
+}
+
+/// Returns whether there is a reward and it measures the agent.
+pub(crate) fn is_valid(rewards: &BTreeMap<String, f64>, failure: Option<&TrialFailure>) -> bool {
+    !rewards.is_empty() && failure.is_none_or(|failure| failure.is_agents_fault)
 }
 
 /// Reads a value of a result. Returns `None` if it is missing or has another type.

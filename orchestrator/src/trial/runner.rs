@@ -3,6 +3,6 @@
 pub mod harbor;
 pub(super) mod harbor_trial;
 pub(super) mod instruction;
-pub(super) mod start;
-pub(super) mod steps;
+pub(crate) mod start;
+pub(crate) mod steps;
 pub(super) mod verification;

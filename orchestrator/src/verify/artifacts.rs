@@ -5,9 +5,11 @@
 //! first is collected. A missing artifact is no failure. A task with artifacts of another service than the agent's is
 //! refused.
 
+mod coverage;
+
 use std::path::{Component, Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::prepare_dirs::{Emptied, make_empty};
 use crate::environment::{Environment, EnvironmentError, Fetched, LogDirs};
@@ -17,28 +19,33 @@ use crate::task::Artifact;
 const CONVENTION: &str = "/logs/artifacts";
 
 /// An entry of `artifacts/manifest.json`, in Harbor's format.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Collected {
     source: String,
     destination: String,
     #[serde(rename = "type")]
     kind: Kind,
     status: Status,
+    #[serde(default)]
     service: Option<String>,
-    exclude: Vec<String>,
+    /// `None` in manifests of old versions of Harbor.
+    #[serde(default)]
+    exclude: Option<Vec<String>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
     File,
     Directory,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Status {
     Ok,
+    /// An empty directory, in Harbor's manifests.
+    Empty,
     Failed,
     Skipped,
 }
@@ -175,7 +182,7 @@ impl Collected {
             status,
             service: entry.service.clone(),
             // A file has nothing to exclude.
-            exclude: if kind == Kind::Directory { entry.exclude.clone() } else { Vec::new() },
+            exclude: Some(if kind == Kind::Directory { entry.exclude.clone() } else { Vec::new() }),
         }
     }
 }

@@ -12,12 +12,12 @@ use crate::source::{Source, SourceError, rows};
 /// # Errors
 /// The source cannot be opened.
 pub(super) fn each_row(path: &Path, mut take: impl FnMut(RolloutRow) -> bool) -> Result<(), SourceError> {
-    let file = match Source::at(path)? {
+    let file = match Source::at(path, None)? {
         Source::File(file) => file,
         Source::Job(job) => job.rows.into_iter().next_back().unwrap_or_default(),
         Source::Store(archive) => {
             for (trial, _) in archive.trials().filter(|(trial, _)| trial.sealed_at().is_some()) {
-                if !archive.rows(&trial).into_iter().all(&mut take) {
+                if !archive.rows(&trial, None).into_iter().all(&mut take) {
                     break;
                 }
             }

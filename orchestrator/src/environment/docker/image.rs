@@ -104,15 +104,13 @@ impl Job {
             }
             EnvironmentError::Shared(error)
         })?;
+        Ok(self.image_of(task, facts))
+    }
+
+    /// Returns an image for the containers of a task.
+    pub(super) fn image_of(self: &Arc<Self>, task: &Task, facts: Facts) -> Image {
         let workdir = task.config.environment.workdir.clone().unwrap_or_else(|| facts.workdir.clone());
-        Ok(Image {
-            job: Arc::clone(self),
-            facts,
-            workdir,
-            shares: Vec::new(),
-            mounts: Vec::new(),
-            keep: false,
-        })
+        Image { job: Arc::clone(self), facts, workdir, shares: Vec::new(), mounts: Vec::new(), keep: false }
     }
 
     async fn find_or_pull(&self, name: &str) -> Result<Facts, EnvironmentError> {

@@ -2,7 +2,7 @@
 //! `[!abc]`. There are no escapes, and a `[` that is never closed matches itself.
 
 /// Returns whether the whole name matches.
-pub(super) fn matches(pattern: &str, name: &str) -> bool {
+pub(in crate::job) fn matches(pattern: &str, name: &str) -> bool {
     let tokens = tokens(pattern);
     let name: Vec<char> = name.chars().collect();
     // `reachable[n]` holds if the tokens so far match the first `n` characters. This takes no backtracking, so the time

@@ -6,12 +6,33 @@ use std::time::Duration;
 use rolltap_proxy::api::TrialOpened;
 
 use crate::agents::{Ready, skill};
-use crate::environment::{Environment, TrialLabel};
+use crate::environment::{Environment, EnvironmentError, TrialLabel};
 use crate::failure::{AGENT_SETUP_SEC, Cause, Phase, TrialFailure, environment_failure};
 use crate::task::{Healthcheck, Task};
 use crate::trial::TrialHost;
 use crate::trial::healthcheck::{HealthcheckError, wait_until_healthy};
 use crate::trial::{Timing, Trial};
+
+/// Waits for the start of an environment, at most for this time.
+///
+/// # Errors
+/// Returns the failure of this phase.
+pub(crate) async fn started_within(
+    limit: Option<Duration>,
+    phase: Phase,
+    start: impl Future<Output = Result<Environment, EnvironmentError>>,
+) -> Result<Environment, TrialFailure> {
+    match tokio::time::timeout(limit.unwrap_or(Duration::MAX), start).await {
+        Ok(started) => {
+            started.map_err(|error| TrialFailure::from_error(phase, Cause::EnvironmentStart, &error))
+        }
+        Err(_) => {
+            let limit = limit.unwrap_or_default().as_secs_f64();
+            let message = format!("the environment was not up after {limit} s");
+            Err(TrialFailure::new(phase, Cause::EnvironmentStartTimeout, message))
+        }
+    }
+}
 
 impl Trial<'_> {
     pub(crate) async fn start_environment(&mut self) -> Option<Environment> {
@@ -54,17 +75,7 @@ impl Trial<'_> {
             }
             host.start(&prepared, task, &TrialLabel::new(label)).await
         };
-        let started = tokio::time::timeout(limit.unwrap_or(Duration::MAX), start);
-        match Box::pin(self.within(phase, started)).await? {
-            Ok(started) => {
-                started.map_err(|error| TrialFailure::from_error(phase, Cause::EnvironmentStart, &error))
-            }
-            Err(_) => {
-                let limit = limit.unwrap_or_default().as_secs_f64();
-                let message = format!("the environment was not up after {limit} s");
-                Err(TrialFailure::new(phase, Cause::EnvironmentStartTimeout, message))
-            }
-        }
+        Box::pin(self.within(phase, started_within(limit, phase, start))).await?
     }
 
     /// Returns whether the environment is ready for an agent.

@@ -141,7 +141,7 @@ impl Trial<'_> {
 ///
 /// The rules are Harbor's. The mean ignores steps without a verdict, and counts a key that a verdict lacks as 0. The
 /// final rewards are those of the last step that began, if it has a verdict.
-fn overall(steps: &[StepOutcome], strategy: RewardStrategy) -> Option<Rewards> {
+pub(crate) fn overall(steps: &[StepOutcome], strategy: RewardStrategy) -> Option<Rewards> {
     let judged = || steps.iter().filter_map(|step| step.round.verdict.as_ref());
     match strategy {
         RewardStrategy::Final => steps.last()?.round.verdict.clone(),

@@ -70,7 +70,7 @@ impl Labels {
 }
 
 /// The label of containers that outlive their jobs, for a user to inspect.
-const KEPT_CONTAINER: &str = "dev.rolltap.kept";
+pub(crate) const KEPT_CONTAINER: &str = "dev.rolltap.kept";
 
 /// Returns the labels of an image that outlives its job. It has no owner.
 pub(crate) fn of_kept_image(task: &str) -> HashMap<String, String> {
