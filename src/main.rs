@@ -9,6 +9,7 @@ mod agent;
 mod agents;
 mod check;
 mod clean;
+mod completions;
 mod connection_options;
 mod demo;
 #[cfg(test)]
@@ -17,6 +18,7 @@ mod doctor;
 mod env;
 mod export;
 mod health;
+mod man;
 mod option_values;
 mod prompt_options;
 mod proxy;
@@ -31,7 +33,7 @@ mod trace_options;
 use std::num::NonZero;
 use std::process::ExitCode;
 
-use clap::{ArgAction, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
 
 use self::terminal::LogFormat;
@@ -92,6 +94,8 @@ enum Command {
     Health(health::Arguments),
     Env(env::Arguments),
     Sim(sim::Arguments),
+    Completions(completions::Arguments),
+    Man(man::Arguments),
 }
 
 impl Command {
@@ -144,6 +148,8 @@ async fn execute(command: Command) -> anyhow::Result<Outcome> {
         Command::Health(arguments) => Box::pin(health::run(arguments)).await,
         Command::Env(arguments) => Box::pin(env::run(arguments)).await,
         Command::Sim(arguments) => Box::pin(sim::run(arguments)).await,
+        Command::Completions(arguments) => Ok(completions::run(&arguments, Cli::command())),
+        Command::Man(arguments) => man::run(&arguments, Cli::command()),
     }
 }
 
@@ -157,8 +163,6 @@ fn runtime() -> std::io::Result<Runtime> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

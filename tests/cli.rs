@@ -37,6 +37,7 @@ mod cli {
     mod run;
     mod secrets;
     mod servers;
+    mod shells;
     #[path = "../crash/small_disk.rs"]
     mod small_disk;
     mod usage;
