@@ -8,6 +8,7 @@ use rolltap_orchestrator::check;
 use rolltap_orchestrator::check::recompute::{
     PolicyChoice, Recomputation, RecomputeError, RecomputeSettings, Recomputed,
 };
+use rolltap_orchestrator::common::words::counted;
 use rolltap_proxy::Address;
 use rolltap_rollout::check::recomputation::Bounds;
 use rolltap_rollout::ids::RewardVersion;
@@ -108,7 +109,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         None => None,
     };
     let is_within = tell(recomputed);
-    terminal::note(format_args!("{} rows checked, {} breaches", checked.rows, checked.breaches));
+    terminal::note(format_args!(
+        "{} checked, {}",
+        counted(checked.rows, "row"),
+        counted(checked.breaches, "breach")
+    ));
     Ok(if checked.breaches == 0 && is_within { Outcome::Done } else { Outcome::Failed })
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use rolltap_orchestrator::common::words::counted;
 use rolltap_orchestrator::environment::{Cleaner, EngineObject, FoundKind, OwnerState};
 use serde::Serialize;
 
@@ -147,11 +148,14 @@ fn tell(lines: &[Line], arguments: &Arguments) {
         kept(None).into_iter().partition(|line| line.found.kind == FoundKind::Network);
     if !networks.is_empty() {
         let hint = if arguments.networks { "" } else { " (--networks removes them)" };
-        terminal::note(format_args!("{} kept networks that jobs share{hint}", networks.len()));
+        terminal::note(format_args!(
+            "{}, which jobs share{hint}",
+            counted(networks.len() as u64, "kept network")
+        ));
     }
     if !images.is_empty() {
         let hint = if arguments.images { "" } else { " (--images removes those that are not used any more)" };
-        terminal::note(format_args!("{} kept images of tasks{hint}", images.len()));
+        terminal::note(format_args!("{} for later jobs{hint}", counted(images.len() as u64, "kept image")));
     }
 }
 

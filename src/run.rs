@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use rolltap_orchestrator::agents::AgentOptions;
 use rolltap_orchestrator::job::config::{AgentDefaults, AgentEntry, JobConfig, JobFile, OwnConfig};
-use rolltap_orchestrator::job::summary::Summary;
 use rolltap_orchestrator::job::{JobSettings, Progress, ProxyChoice, PublicPlace, Upstreams, run_job, tasks};
 use rolltap_orchestrator::trial::Events;
 use rolltap_orchestrator::trial::runner::harbor::HarborSettings;
@@ -27,12 +26,15 @@ pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<Outcome> {
     if json {
         progress = progress.telling(Events::to(std::io::stdout()));
     }
+    let rows = arguments.rows;
+    let reading = progress.activity("reading", "the tasks");
     let settings = settings(job, own, arguments).await?;
+    drop(reading);
     let report = run_job(settings, progress, terminal::cancelled_by_signals()?).await?;
     if json {
-        terminal::note(Summary(&report))
+        terminal::note(terminal::summary(&report, &std::io::stderr()).rows(rows));
     } else {
-        terminal::say(Summary(&report))
+        terminal::say(terminal::summary(&report, &std::io::stdout()).rows(rows));
     }
     Ok(if report.is_clean() { Outcome::Done } else { Outcome::Failed })
 }

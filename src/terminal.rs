@@ -4,29 +4,41 @@ mod log;
 
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::thread;
 
+use anstream::adapter::strip_str;
 use anyhow::Context;
 use rolltap_orchestrator::common::cancellation::Cancellation;
+use rolltap_orchestrator::common::terminal_size;
 use rolltap_orchestrator::environment::EnvironmentKind;
-use rolltap_orchestrator::job::JobError;
+use rolltap_orchestrator::job::summary::Summary;
+use rolltap_orchestrator::job::{JobError, JobReport, above_progress};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::log::{LogFormat, hide_from_logs, logs_json, start_logging};
 
-/// Prints to standard output. A failed write is ignored: the reader has closed the pipe, as with `| head`.
+/// Prints to standard output, in colours if it has them. A failed write is ignored: the reader has closed the pipe, as
+/// with `| head`.
 pub(crate) fn say(text: impl Display) {
-    let _ = writeln!(std::io::stdout(), "{text}");
+    above_progress(|| drop(writeln!(anstream::stdout(), "{text}")));
 }
 
 /// Prints to standard error, as an event of the log if that is JSON. A failed write is ignored, as on a full disk.
 pub(crate) fn note(text: impl Display) {
     if logs_json() {
-        log::event("INFO", &[("message", text.to_string().as_str())]);
+        let text = text.to_string();
+        log::event("INFO", &[("message", strip_str(&text).to_string().as_str())]);
     } else {
-        let _ = writeln!(std::io::stderr(), "{text}");
+        above_progress(|| drop(writeln!(anstream::stderr(), "{text}")));
     }
+}
+
+/// Returns the summary of a job for the reader of this stream.
+pub(crate) fn summary<'a>(report: &'a JobReport, stream: &impl AsFd) -> Summary<'a> {
+    let width = terminal_size::of(stream).map(|(width, _)| width);
+    Summary::new(report).width(width).relative_to(std::env::current_dir().ok())
 }
 
 /// Prints an error with its causes, and with a hint if there is one.

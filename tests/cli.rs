@@ -35,6 +35,7 @@ mod cli {
     mod returned;
     mod rollouts;
     mod run;
+    mod screens;
     mod secrets;
     mod servers;
     mod shells;

@@ -110,6 +110,7 @@ async fn run_demo(
     // seed gives the same demo.
     let job = JobSettings {
         samples: SAMPLES,
+        has_own_tasks: true,
         job_name: Some(job_name),
         ..JobSettings::new(tasks, vec![agent], EnvironmentKind::Local, settings.jobs_dir, proxy)
     };

@@ -28,6 +28,7 @@ pub(crate) use docker::{ComposeProjects, has_services};
 pub use command::{Exec, ExecOutput, OUTPUT_LIMIT};
 pub use docker::{Cleaner, Container, EngineObject, FoundKind, OwnerState};
 pub use error::EnvironmentError;
+pub(crate) use host::warn_of_missing_sandbox;
 pub use host::{Host, Prepared};
 pub use kind::{EnvironmentKind, UnknownEnvironment};
 pub use local::LocalEnvironment;

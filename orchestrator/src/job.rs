@@ -28,7 +28,7 @@ mod unfinished;
 
 pub use error::JobError;
 pub use preflight::PreflightError;
-pub use progress::Progress;
+pub use progress::{Progress, above_progress};
 pub use report::JobReport;
 pub use resume::ResumeError;
 pub use rollouts::RolloutFiles;

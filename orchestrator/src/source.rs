@@ -10,7 +10,7 @@ use rolltap_rollout::export::formats::parquet::{self, ParquetReader};
 use rolltap_rollout::export::pipeline::projection::RowPart;
 use rolltap_rollout::ids::RewardVersion;
 
-use crate::common::shell::shell_word;
+use crate::common::shell::word;
 use crate::job_dir::JobDir;
 
 /// Why there is nothing to read.
@@ -35,7 +35,7 @@ pub enum SourceError {
     /// The later verification of this version was interrupted.
     #[error(
         "version {version} of the rewards in {} is not complete: `rolltap regrade {} --name {version}` completes it",
-        path.display(), shell_word(&path.to_string_lossy())
+        path.display(), word(&path.to_string_lossy())
     )]
     Unfinished {
         /// The job directory.

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::agents::{AgentSpec, Assignment};
 use crate::environment::{
     Environment, EnvironmentError, EnvironmentKind, Host, JobLabel, LogDirs, TrialLabel,
+    warn_of_missing_sandbox,
 };
 use crate::failure::{TimeoutPolicy, TrialFailure, chain};
 use crate::job_dir::default_job_name;
@@ -96,6 +97,7 @@ async fn run_alone(settings: Settings, cancel: &CancellationToken) -> Result<Rep
     let below = settings.logs.clone();
     let below = below.unwrap_or_else(|| Path::new("agent-runs").join(default_job_name(&Zoned::now())));
     let logs = directories(&below)?;
+    warn_of_missing_sandbox(settings.environment);
     let host = Host::connect(settings.environment, &JobLabel::new("rolltap-agent")).await?;
     // Cancellation drops `start` midway. `host.close` below then removes a half-started environment.
     let worked = match cancel.run_until_cancelled(Box::pin(start(&host, &task))).await {

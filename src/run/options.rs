@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rolltap_orchestrator::environment::EnvironmentKind;
+use rolltap_orchestrator::job::summary::Rows;
 use rolltap_proxy::Address;
 use serde_json::{Map, Value};
 
@@ -67,6 +68,9 @@ pub(crate) struct Arguments {
     /// Hide the progress of running trials.
     #[arg(short, long)]
     pub(super) quiet: bool,
+    /// Print a row per trial and a row per task in the summary if these tables have at most this many rows, or `all`.
+    #[arg(long, value_name = "NUMBER", default_value_t)]
+    pub(super) rows: Rows,
     /// Print events as JSON lines on standard output. The summary goes to standard error.
     #[arg(long)]
     pub(super) json: bool,

@@ -1,9 +1,11 @@
 //! The log on standard error: lines of text, or a JSON object per line. No line holds a known secret.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use clap::ValueEnum;
+use rolltap_orchestrator::common::style::has_colours;
+use rolltap_orchestrator::job::above_progress;
 use rolltap_proxy::Redaction;
 use serde_json::Value;
 use tracing_subscriber::EnvFilter;
@@ -42,7 +44,7 @@ pub(crate) fn start_logging(verbose: u8, is_server: bool, format: LogFormat) {
             event("ERROR", &[("message", panic.to_string().as_str())])
         }));
     }
-    let logs = logs.with_ansi(std::io::stderr().is_terminal());
+    let logs = logs.with_ansi(has_colours(&std::io::stderr()));
     if is_server || verbose > 0 { logs.init() } else { logs.without_time().with_target(false).init() }
 }
 
@@ -94,8 +96,10 @@ impl<W: Write> Write for Lines<W> {
             let line = text.trim_end_matches('\n').replace('\r', "\\r").replace('\n', "\\n");
             redaction.redacted(&line).into_owned()
         });
-        self.out.write_all(line.as_bytes())?;
-        self.out.write_all(b"\n")?;
+        above_progress(|| {
+            self.out.write_all(line.as_bytes())?;
+            self.out.write_all(b"\n")
+        })?;
         Ok(event.len())
     }
 

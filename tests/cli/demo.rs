@@ -21,7 +21,9 @@ fn the_demo_runs_and_its_rollouts_are_sound() {
         assert!(job.join(file).exists(), "{file}");
     }
     let jsonl = job.join("rollouts.jsonl").canonicalize().unwrap();
-    assert!(ended.stdout.contains(&jsonl.display().to_string()), "{}", ended.stdout);
+    assert!(ended.stdout.contains("rollouts: jobs/demo/rollouts.jsonl\n"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("\nnext steps:\n  rolltap check jobs/demo\n"), "{}", ended.stdout);
+    assert!(!ended.stderr.contains("WARN"), "{}", ended.stderr);
     some_pass_and_some_fail(&jsonl);
     trials_are_laid_out_as_harbors(&job);
 

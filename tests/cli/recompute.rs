@@ -45,7 +45,7 @@ fn a_server_that_is_not_fit_is_refused_with_the_option_that_helps() {
         ended.stderr.contains(&format!("caused by: POST {url}/v1/completions: answered 404: ")),
         "{ended:?}"
     );
-    assert!(ended.stderr.ends_with("1 rows checked, 0 breaches\n"), "{ended:?}");
+    assert!(ended.stderr.ends_with("1 row checked, 0 breaches\n"), "{ended:?}");
 }
 
 #[test]

@@ -51,7 +51,7 @@ async fn a_call_goes_through_the_configured_proxy_and_is_recorded() {
 
     let ended = run(dir.path(), &["check", "data"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.stderr.starts_with("1 rows checked, 0 breaches"), "{ended:?}");
+    assert!(ended.stderr.starts_with("1 row checked, 0 breaches"), "{ended:?}");
 }
 
 fn weather() -> Value {

@@ -115,7 +115,7 @@ pub(crate) async fn works(image: &str, test: &str) {
     let status = admin(http.post(format!("{trials}/one/seal"))).await;
     assert_eq!(status["calls"]["complete"], 1, "{status}");
     // The command prints its result to standard error.
-    assert!(inside("rolltap check /var/lib/rolltap 2>&1").contains("1 rows checked, 0 breaches"));
+    assert!(inside("rolltap check /var/lib/rolltap 2>&1").contains("1 row checked, 0 breaches"));
 
     docker(&["stop", "--time", &limit(30).as_secs().to_string(), &proxy]);
     assert_eq!(docker(&["inspect", "--format", "{{.State.ExitCode}}", &proxy]), "0");

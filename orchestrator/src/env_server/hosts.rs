@@ -8,7 +8,9 @@ use tokio_util::task::TaskTracker;
 
 use super::environment_guard::EnvironmentGuard;
 use super::error::GymError;
-use crate::environment::{EnvironmentError, EnvironmentKind, Host, JobLabel, TrialLabel};
+use crate::environment::{
+    EnvironmentError, EnvironmentKind, Host, JobLabel, TrialLabel, warn_of_missing_sandbox,
+};
 use crate::failure::{TimeoutPolicy, chain};
 use crate::task::Task;
 
@@ -42,7 +44,10 @@ impl Hosts {
     /// Returns the host of this kind, and connects on first use.
     pub(super) async fn connect(&self, kind: EnvironmentKind) -> Result<Arc<Host>, EnvironmentError> {
         let cell = if kind == EnvironmentKind::Local { &self.local } else { &self.docker };
-        let connect = async { Ok(Arc::new(Host::connect(kind, &self.label).await?.for_changing_tasks())) };
+        let connect = async {
+            warn_of_missing_sandbox(kind);
+            Ok(Arc::new(Host::connect(kind, &self.label).await?.for_changing_tasks()))
+        };
         cell.get_or_try_init(|| Box::pin(connect)).await.cloned()
     }
 

@@ -34,6 +34,7 @@ use network::shared::{Access, Network};
 use tokio::sync::OnceCell;
 
 use super::{EnvironmentError, JobLabel};
+use crate::common::activity::Activities;
 use crate::task::Task;
 
 /// One job's use of an engine.
@@ -55,16 +56,19 @@ struct Job {
     images: Images,
     compositions: Compositions,
     builds: Builds,
+    /// Builds and pulls in progress.
+    activities: Activities,
 }
 
 impl DockerHost {
-    pub(super) async fn connect(job: &JobLabel) -> Result<Self, EnvironmentError> {
+    pub(super) async fn connect(job: &JobLabel, activities: Activities) -> Result<Self, EnvironmentError> {
         let engine = Engine::connect().await?;
         cleanup::sweep::sweep_dead_runs(&engine).await;
         let labels = Labels::new(job);
         let network = Network::shared(&engine, Access::World).await?;
         let (images, compositions, builds) = <(Images, Compositions, Builds)>::default();
-        let job = Job { engine, labels, network, isolation: OnceCell::new(), images, compositions, builds };
+        let isolation = OnceCell::new();
+        let job = Job { engine, labels, network, isolation, images, compositions, builds, activities };
         Ok(Self { job: Arc::new(job), force_build: false, asks_anew: false })
     }
 

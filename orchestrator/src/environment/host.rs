@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::docker::{Composed, DockerHost, Image, has_services};
 use super::local::{LocalEnvironment, LocalHost, Plan};
 use super::{Environment, EnvironmentError, EnvironmentKind, JobLabel, Mount, Share, TrialLabel};
+use crate::common::activity::Activities;
 use crate::task::Task;
 
 /// The creator of a job's environments. There is one per job, and [`Host::close`] removes everything.
@@ -62,6 +63,16 @@ impl Prepared {
     }
 }
 
+/// Logs a warning if environments of this kind are no sandbox.
+pub(crate) fn warn_of_missing_sandbox(kind: EnvironmentKind) {
+    if kind == EnvironmentKind::Local {
+        tracing::warn!(
+            "the local environment is no sandbox and uses no images: agents and tests run as you, with the programs, \
+             files and network of this host"
+        );
+    }
+}
+
 impl Host {
     /// Connects to the engine and creates the job's network, in which containers cannot reach each other. Removes the
     /// containers and networks of dead jobs of this host.
@@ -69,15 +80,18 @@ impl Host {
     /// # Errors
     /// There is no engine, no network can be created, or Harbor creates environments of this kind itself.
     pub async fn connect(kind: EnvironmentKind, job: &JobLabel) -> Result<Self, EnvironmentError> {
+        Self::connect_with(kind, job, Activities::default()).await
+    }
+
+    /// Connects as [`Host::connect`] does, and lists builds and pulls among these activities.
+    pub(crate) async fn connect_with(
+        kind: EnvironmentKind,
+        job: &JobLabel,
+        activities: Activities,
+    ) -> Result<Self, EnvironmentError> {
         match kind {
-            EnvironmentKind::Docker => Ok(Self(Kind::Docker(DockerHost::connect(job).await?))),
-            EnvironmentKind::Local => {
-                tracing::warn!(
-                    "the local environment is no sandbox and uses no images: agents and tests run as you, with the programs, \
-                     files and network of this host"
-                );
-                Ok(Self(Kind::Local(LocalHost::default())))
-            }
+            EnvironmentKind::Docker => Ok(Self(Kind::Docker(DockerHost::connect(job, activities).await?))),
+            EnvironmentKind::Local => Ok(Self(Kind::Local(LocalHost::default()))),
             EnvironmentKind::Harbor => Err(EnvironmentError::HarborsOwn),
         }
     }

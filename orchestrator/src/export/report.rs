@@ -10,6 +10,7 @@ use rolltap_rollout::export::pipeline::rules::{Comparison, Failed, Rules};
 use rolltap_rollout::export::pipeline::select::Tally;
 
 use super::{ExportSettings, Output};
+use crate::common::words::counted;
 
 /// The report of an export, with one fact per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,13 +39,13 @@ impl ExportReport {
         let mut lines = vec![headline(settings, plan, &tally)];
         lines.extend(left_out(plan, unfinished).into_iter().map(|line| format!("left out: {line}")));
         if tally.branches_left_out > 0 {
-            let branches = counted(tally.branches_left_out, "branch", "branches");
+            let branches = counted(tally.branches_left_out, "branch");
             lines.push(format!("left out: {branches} of forked trials (--on-fork longest)"));
         }
         lines.extend(unchosen_rewards(plan).map(|line| format!("no reward: {line}")));
         lines.extend(failed(&settings.rules, plan.counts()));
         if tally.constrained > 0 {
-            let tokens = counted(tally.constrained, "token", "tokens");
+            let tokens = counted(tally.constrained, "token");
             lines.push(format!("masked: {tokens} of constrained calls (--train-constrained trains them)"));
         }
         lines.extend(baselines(&settings.rules, plan.counts()));
@@ -64,14 +65,14 @@ fn headline(settings: &ExportSettings, plan: &Plan, tally: &Tally) -> String {
     };
     let groups = match plan.counts().groups {
         0 => String::new(),
-        groups => format!(" in {}", counted(groups as u64, "group", "groups")),
+        groups => format!(" in {}", counted(groups as u64, "group")),
     };
     format!(
         "{}{groups}, {}, {} trained of {} to {to} ({})",
-        counted(tally.trials, "trial", "trials"),
-        counted(tally.branches, "branch", "branches"),
+        counted(tally.trials, "trial"),
+        counted(tally.branches, "branch"),
         tally.trained,
-        counted(tally.tokens, "token", "tokens"),
+        counted(tally.tokens, "token"),
         settings.format.name(),
     )
 }
@@ -81,7 +82,7 @@ fn failed(rules: &Rules, counts: PlanCounts) -> Option<String> {
     if counts.failed == 0 {
         return None;
     }
-    let trials = counted(counts.failed, "trial", "trials");
+    let trials = counted(counts.failed, "trial");
     Some(match (rules.failed, rules.comparison) {
         (Failed::Zero, _) => format!("counted as 0: {trials} failed (--failed zero)"),
         (_, Comparison::Never) => format!("masked: {trials} failed (see --failed for the alternatives)"),
@@ -95,7 +96,7 @@ fn failed(rules: &Rules, counts: PlanCounts) -> Option<String> {
 fn baselines(rules: &Rules, counts: PlanCounts) -> Vec<String> {
     let mut lines = Vec::new();
     if counts.rewarded_without_tokens > 0 {
-        let trials = counted(counts.rewarded_without_tokens, "trial", "trials");
+        let trials = counted(counts.rewarded_without_tokens, "trial");
         let effect = match (rules.comparison, rules.advantage) {
             (Comparison::Never, Advantage::None) => "not exported",
             (Comparison::Never, _) => "counted in the advantages of their group",
@@ -104,11 +105,11 @@ fn baselines(rules: &Rules, counts: PlanCounts) -> Vec<String> {
         lines.push(format!("without a sampled token, with a reward: {trials}, {effect}"));
     }
     if counts.fillers > 0 {
-        let rows = counted(counts.fillers, "row", "rows");
+        let rows = counted(counts.fillers, "row");
         lines.push(format!("added: {rows} that train nothing, to fill short groups (--short-groups pad)"));
     }
     if counts.smaller_deviation > 0 {
-        let groups = counted(counts.smaller_deviation, "group", "groups");
+        let groups = counted(counts.smaller_deviation, "group");
         let remedy = match rules.comparison {
             Comparison::Counted(_) => "--short-groups drop",
             Comparison::Named | Comparison::Never => "--failed drop",
@@ -119,17 +120,16 @@ fn baselines(rules: &Rules, counts: PlanCounts) -> Vec<String> {
         ));
     }
     if counts.alone > 0 {
-        let trials = counted(counts.alone, "trial", "trials");
+        let trials = counted(counts.alone, "trial");
         lines.push(format!("advantage 0: {trials}, of whose group no other trial counts"));
     }
     lines
 }
 
 fn left_out(plan: &Plan, unfinished: u64) -> Vec<String> {
-    let under_way = (unfinished > 0).then(|| {
-        format!("{} not complete: no seal or no reward yet", counted(unfinished, "trial", "trials"))
-    });
-    let others = plan.left_out().map(|(why, count)| format!("{} {why}", counted(count, "trial", "trials")));
+    let under_way = (unfinished > 0)
+        .then(|| format!("{} not complete: no seal or no reward yet", counted(unfinished, "trial")));
+    let others = plan.left_out().map(|(why, count)| format!("{} {why}", counted(count, "trial")));
     under_way.into_iter().chain(others).collect()
 }
 
@@ -137,7 +137,7 @@ fn left_out(plan: &Plan, unfinished: u64) -> Vec<String> {
 fn unchosen_rewards(plan: &Plan) -> Option<String> {
     let count = plan.counts().unchosen_rewards;
     (count > 0).then(|| {
-        let trials = counted(count, "trial", "trials");
+        let trials = counted(count, "trial");
         let names = plan.reward_names().join(", ");
         format!(
             "{trials} with rewards by name and none to train on; choose one of {names} with --reward NAME"
@@ -152,8 +152,4 @@ pub(super) fn nothing(plan: &Plan, unfinished: u64) -> String {
         return "there is no trial in the input".to_owned();
     }
     why.into_iter().chain(unchosen_rewards(plan)).collect::<Vec<_>>().join("; ")
-}
-
-fn counted(count: u64, one: &str, several: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { several })
 }

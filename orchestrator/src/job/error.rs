@@ -7,6 +7,7 @@ use rolltap_proxy::{InvalidAddress, TlsError};
 use super::{JobSettings, PreflightError, ResumeError};
 use crate::admin_client::AdminError;
 use crate::agents::LayerError;
+use crate::common::words::counted;
 use crate::environment::{EnvironmentError, EnvironmentKind};
 use crate::failure::InvalidTimeout;
 use crate::job_dir::JobDirError;
@@ -170,9 +171,4 @@ pub enum JobError {
     /// The external proxy cannot be used.
     #[error(transparent)]
     Admin(#[from] AdminError),
-}
-
-/// Formats a number with its noun: `1 task`, `2 tasks`.
-fn counted(number: u64, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }

@@ -4,18 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{JobError, JobSettings, ProxyChoice};
-use crate::environment::{EnvironmentKind, Host, JobLabel};
+use crate::common::activity::Activities;
+use crate::environment::{EnvironmentKind, Host, JobLabel, warn_of_missing_sandbox};
 use crate::job_dir::JobDir;
 use crate::trial::runner::harbor::{Harbor, HarborJob};
 use crate::trial::{TrialHost, TrialPlan};
 
 impl TrialHost {
-    /// Checks the requirements of these trials, and removes what dead jobs of this machine left.
+    /// Checks the requirements of these trials, and removes what dead jobs of this machine left. Builds are listed among
+    /// these activities.
     pub(super) async fn connect(
         settings: &JobSettings,
         plans: &[&TrialPlan],
         label: &JobLabel,
         dir: &JobDir,
+        activities: &Activities,
     ) -> Result<Self, JobError> {
         let kind = settings.environment;
         if kind == EnvironmentKind::Harbor {
@@ -23,7 +26,11 @@ impl TrialHost {
             let harbor = Harbor::start(&harbors(settings, env, plans), label, dir).await?;
             return Ok(Self::Harbor(Arc::new(harbor)));
         }
-        let host = Host::connect(kind, label).await.map_err(|source| JobError::Host { kind, source })?;
+        if !settings.has_own_tasks {
+            warn_of_missing_sandbox(kind);
+        }
+        let host = Host::connect_with(kind, label, activities.clone()).await;
+        let host = host.map_err(|source| JobError::Host { kind, source })?;
         Ok(Self::Host(host.force_build(settings.force_build)))
     }
 }

@@ -1,80 +1,96 @@
-//! The progress of a running job, always on standard error: a bar on a terminal, lines elsewhere.
+//! The progress of a running job, always on standard error: lines that are redrawn on a terminal, lines that stay
+//! elsewhere.
 
-use std::io::{IsTerminal, Write};
+mod board;
+mod lines;
+mod live;
+mod output;
+mod screen;
+mod ticker;
+mod token_rate;
+
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
-
-use crate::common::shown_path::shown;
-use crate::job_dir::JobDir;
+pub(super) use self::lines::{resumed, to_be_done};
+pub(super) use self::live::Following;
+use self::output::Output;
+pub use self::output::above_progress;
+use self::ticker::{Shared, Ticker};
+use crate::admin_client::AdminClient;
+use crate::common::activity::{Activities, Activity};
 use crate::trial::Events;
-use crate::trial::{TrialOutcome, in_words};
+use crate::trial::{TrialOutcome, TrialPlan};
 
 /// The progress of a running job.
 #[derive(Debug)]
 pub struct Progress {
-    shown: Shown,
+    shared: Arc<Shared>,
+    /// Redraws the lines. `None` without output, and after the end.
+    ticker: Option<Ticker>,
     /// Whether the warning about a verdict without a reward has been shown. It is shown once per job.
     has_warned_of_no_reward: bool,
+    /// Whether labels of trials name the agent.
+    has_several_agents: bool,
     /// The event stream for programs.
     pub(super) events: Arc<Events>,
-}
-
-/// The form of the progress for people.
-#[derive(Debug)]
-enum Shown {
-    /// A bar that is redrawn.
-    Bar(ProgressBar),
-    /// A line per trial.
-    Lines,
-    /// Nothing.
-    Quiet,
 }
 
 impl Progress {
     /// Chooses the form that suits standard error.
     pub fn for_stderr(quiet: bool) -> Self {
-        let shown = if quiet {
-            Shown::Quiet
-        } else if std::io::stderr().is_terminal() {
-            Shown::Bar(ProgressBar::no_length())
-        } else {
-            Shown::Lines
-        };
-        Self { shown, has_warned_of_no_reward: false, events: Arc::default() }
+        Self::to(Output::for_stderr(quiet))
+    }
+
+    fn to(output: Output) -> Self {
+        let shared = Arc::new(Shared::new(output));
+        let ticker = Ticker::start(&shared);
+        let events = Arc::new(listening(Events::default(), &shared));
+        Self { shared, ticker, has_warned_of_no_reward: false, has_several_agents: false, events }
     }
 
     /// Writes events for programs as well.
-    pub fn telling(self, events: Events) -> Self {
-        Self { events: Arc::new(events), ..self }
+    #[must_use]
+    pub fn telling(mut self, events: Events) -> Self {
+        self.events = Arc::new(listening(events, &self.shared));
+        self
     }
 
-    /// Shows the start of a job of `trials` trials. `done` ended in an earlier run of the job.
-    pub(super) fn start(&self, trials: usize, done: &[TrialOutcome]) {
-        match &self.shown {
-            Shown::Bar(bar) => {
-                let template = "{bar:32} {pos}/{len} trials  {elapsed}  {msg}";
-                let style =
-                    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-                bar.set_style(style);
-                bar.set_length(trials as u64);
-                bar.set_position(done.len() as u64);
-                bar.enable_steady_tick(Duration::from_millis(200));
-            }
-            Shown::Lines => self.note(&to_be_done(trials, done.len())),
-            Shown::Quiet => {}
+    /// Shows work that comes before the first trial, until the result is dropped.
+    #[must_use]
+    pub fn activity(&self, work: &str, object: &str) -> Activity {
+        self.shared.activities.begin(work, object)
+    }
+
+    /// The list of builds and other work that trials wait for.
+    pub(super) fn activities(&self) -> &Activities {
+        &self.shared.activities
+    }
+
+    /// Shows the start of a job of `trials` trials, of which up to `at_once` run at the same time. `done` ended in an
+    /// earlier run of the job.
+    pub(super) fn start(&mut self, trials: usize, at_once: usize, done: &[TrialOutcome]) {
+        self.shared.board().plan(trials, done, Instant::now());
+        if matches!(self.shared.output, Output::Lines) {
+            let to_run = to_be_done(trials, done.len());
+            let at_once = at_once.min(trials.saturating_sub(done.len()));
+            self.note(&if at_once > 1 { format!("{to_run}, {at_once} at a time") } else { to_run });
         }
+    }
+
+    /// Reads the tokens of running trials at intervals, until the result is dropped. `None` without output.
+    pub(super) fn follow(&self, admin: &AdminClient) -> Option<Following> {
+        live::follow(&self.shared, admin)
+    }
+
+    /// Makes the labels of trials name their agent.
+    pub(super) fn name_agents(&mut self, has_several_agents: bool) {
+        self.has_several_agents = has_several_agents;
     }
 
     /// Shows a text that concerns the whole job.
     pub(super) fn note(&self, text: &str) {
-        match &self.shown {
-            Shown::Bar(bar) => bar.println(text),
-            // An error of standard error, as on a full disk, must not stop the job.
-            Shown::Lines => drop(writeln!(std::io::stderr(), "{text}")),
-            Shown::Quiet => {}
-        }
+        self.shared.output.line(text);
     }
 
     /// Warns once about a trial whose tests gave a verdict but no reward, which cannot be trained as it is.
@@ -84,60 +100,38 @@ impl Progress {
         }
     }
 
-    /// Shows the end of a trial. `done` holds every trial that ended, this trial last.
-    pub(super) fn trial_ended(&self, done: &[TrialOutcome], planned: usize) {
-        let Some(trial) = done.last() else { return };
-        match &self.shown {
-            Shown::Bar(bar) => {
-                let rewards: Vec<f64> = done.iter().filter_map(|trial| trial.reward).collect();
-                let failed = done.iter().filter(|trial| trial.failure.is_some()).count();
-                bar.set_position(done.len() as u64);
-                bar.set_message(match mean(&rewards) {
-                    Some(mean) => format!("mean reward {mean:.3}, {failed} failed"),
-                    None => format!("{failed} failed"),
-                });
-            }
-            Shown::Lines => self.note(&format!("[{}/{planned}] {}", done.len(), line(trial))),
-            Shown::Quiet => {}
+    pub(super) fn trial_started(&self, plan: &TrialPlan) {
+        self.events.trial_started(plan);
+        self.shared.board().begin(plan, self.has_several_agents, Instant::now());
+    }
+
+    /// Shows the end of a trial, which counts.
+    pub(super) fn trial_ended(&self, trial: &TrialOutcome) {
+        let (done, planned) = {
+            let mut board = self.shared.board();
+            board.end(trial, false, Instant::now());
+            (board.done, board.planned)
+        };
+        // On a terminal, the figures show the others.
+        if matches!(self.shared.output, Output::Lines) || trial.failure.is_some() {
+            let width = planned.to_string().len();
+            self.shared.output.styled(&format!("[{done:>width$}/{planned}] "), &lines::ended(trial));
         }
     }
 
-    pub(super) fn end(&self) {
-        if let Shown::Bar(bar) = &self.shown {
-            bar.finish_and_clear();
-        }
+    /// Shows the end of a failed attempt that another attempt follows after this wait.
+    pub(super) fn trial_retried(&self, trial: &TrialOutcome, wait: Duration) {
+        self.shared.board().end(trial, true, Instant::now());
+        self.shared.output.styled("[retry] ", &lines::retried(trial, wait));
+    }
+
+    /// Clears the lines that are redrawn. Later notes are still shown.
+    pub(super) fn end(&mut self) {
+        self.ticker = None;
     }
 }
 
-/// Formats the number of trials of a job, and how many ended in an earlier run.
-pub(super) fn to_be_done(trials: usize, before: usize) -> String {
-    let said = if trials == 1 { "1 trial".to_owned() } else { format!("{trials} trials") };
-    if before == 0 { format!("{said} to run") } else { format!("{said}, {before} of them ended before") }
-}
-
-/// Formats the state in which a resumed job begins.
-pub(super) fn resumed(dir: &JobDir, planned: usize, done: &[TrialOutcome]) -> String {
-    let failed = done.iter().filter(|trial| trial.failure.is_some()).count();
-    let (complete, left) = (done.len(), planned.saturating_sub(done.len()));
-    format!(
-        "resuming {}: {complete} of {planned} trials complete ({failed} failed), {left} to run",
-        shown(dir.path()).display()
-    )
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
-
-/// Formats one trial as one line.
-fn line(trial: &TrialOutcome) -> String {
-    let reward = match trial.reward {
-        Some(reward) => reward.to_string(),
-        None if trial.rewards.is_empty() => "none".to_owned(),
-        None => format!("none ({})", in_words(&trial.rewards, f64::to_string)),
-    };
-    let calls = trial.status.as_ref().map_or(0, |status| status.calls.total);
-    let seconds = trial.duration().as_secs_f64();
-    let failure = trial.failure.as_ref().map(|failure| format!("  {failure}")).unwrap_or_default();
-    format!("{}  reward {reward}  {calls} calls  {seconds:.1} s{failure}", trial.name)
+fn listening(events: Events, shared: &Arc<Shared>) -> Events {
+    let shared = Arc::clone(shared);
+    events.listening(move |trial, phase| shared.board().enter(trial, phase, Instant::now()))
 }

@@ -2,7 +2,7 @@
 //! Harbor's own readers accept them. Values without a field in Harbor are under `rolltap`.
 
 mod config;
-mod statistics;
+pub(in crate::job) mod statistics;
 
 pub(crate) use config::JobVersions;
 use jiff::Timestamp;

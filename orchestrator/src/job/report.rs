@@ -1,5 +1,7 @@
 //! The result of a job.
 
+use std::time::Duration;
+
 use super::RolloutFiles;
 use crate::job_dir::JobDir;
 use crate::trial::TrialOutcome;
@@ -13,6 +15,8 @@ pub struct JobReport {
     pub trials: Vec<TrialOutcome>,
     /// The number of planned trials. Fewer ran if the job was cancelled.
     pub planned: usize,
+    /// The time of this run of the job, from the start of its first trial to the end of its clean-up.
+    pub took: Duration,
     /// The files with the rollouts. `None` if they could not be written.
     pub rollouts: Option<RolloutFiles>,
     /// Problems of the job as a whole.

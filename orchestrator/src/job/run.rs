@@ -13,7 +13,7 @@ use super::check::check;
 use super::events::JobEvent;
 use super::plan;
 use super::prepare::Prepared;
-use super::progress::{resumed, to_be_done};
+use super::progress::{Following, resumed, to_be_done};
 use super::proxy::{JobProxy, check_captures, choose_models};
 use super::queue::{NextTrial, Queue};
 use super::running::Running;
@@ -50,12 +50,16 @@ async fn run(
 ) -> Result<JobReport, JobError> {
     check(&settings)?;
     let stopped = || JobError::Stopped;
+    let finding = progress.activity("asking the upstreams", "for their models");
     settings.agents = cancellation.unless_stopped(choose_models(&settings)).await.ok_or_else(stopped)??;
+    drop(finding);
     for agent in &mut settings.agents {
+        let _installing = progress.activity("installing agent", agent.spec.name());
         let installed = cancellation.unless_stopped(Box::pin(agent.spec.install())).await;
         installed.ok_or_else(|| JobError::Cancelled(agent.spec.name().to_owned()))??;
     }
     if settings.preflight {
+        let _checking = progress.activity("checking", "that a call to the model is captured");
         let checked = cancellation.unless_stopped(Box::pin(check_captures(&settings))).await;
         checked.ok_or_else(stopped)??;
     }
@@ -85,6 +89,12 @@ struct Job {
     records: Records,
     proxy: JobProxy,
     progress: Progress,
+    /// Reads the tokens of running trials for the progress.
+    following: Option<Following>,
+    /// The number of trials that run at once.
+    at_once: usize,
+    /// When this run of the job began.
+    began: Instant,
     attempts: Attempts,
     queue: Queue,
     /// The number of consecutive trials without a trainable call.
@@ -104,7 +114,7 @@ impl Job {
         settings: JobSettings,
         dir: JobDir,
         prepared: Prepared,
-        progress: Progress,
+        mut progress: Progress,
         cancellation: Cancellation,
     ) -> Result<Self, JobError> {
         let Prepared { left, records, versions, remaining, order } = prepared;
@@ -118,7 +128,7 @@ impl Job {
         let (tracer, exporting) = settings.traces.clone().map(Tracer::start).transpose()?.unzip();
         let label = JobLabel::new(records.job_name());
         let first: Vec<_> = remaining.plans.iter().map(|stretch| &stretch.first).collect();
-        let place = TrialHost::connect(&settings, &first, &label, &dir).await?;
+        let place = TrialHost::connect(&settings, &first, &label, &dir, progress.activities()).await?;
         let traces = settings.traces.clone();
         let started = JobProxy::start(settings.proxy, place.bind_address(), dir.data(), traces).await;
         let (proxy, admin, published) = match started {
@@ -146,6 +156,8 @@ impl Job {
             records: records.trials().clone(),
             cancellation,
         };
+        progress.name_agents(settings.agents.len() > 1);
+        let following = progress.follow(&context.admin);
         let job_id = records.job_id();
         let mut older = remaining.older;
         // These trials ended while the proxy was unreachable, so they may still be open there.
@@ -157,6 +169,9 @@ impl Job {
             records,
             proxy,
             progress,
+            following,
+            at_once: settings.concurrency.get(),
+            began: Instant::now(),
             attempts: Attempts::before(order, remaining.done, older, retries),
             queue: Queue::new(job_id, remaining.plans, settings.concurrency, settings.per_task),
             empty_in_a_row: 0,
@@ -194,7 +209,7 @@ impl Job {
         if self.is_resumed {
             self.progress.note(&resumed(&self.context.dir, planned, self.attempts.done()));
         }
-        self.progress.start(planned, self.attempts.done());
+        self.progress.start(planned, self.at_once, self.attempts.done());
         self.progress.events.write(JobEvent::JobStarted {
             job: self.records.job_name(),
             job_id: self.records.job_id(),
@@ -203,7 +218,8 @@ impl Job {
             finished_before: before,
         });
         self.run_trials().await;
-        self.progress.end();
+        self.following = None;
+        let collecting = self.progress.activity("collecting", "the rollouts");
         let goes_on = "no further trial was started; correct this and run the job again to resume it";
         let mut problems: Vec<_> = self.halted.iter().map(|why| format!("{why}; {goes_on}")).collect();
         let rollouts = match rollouts::gather(&self.context, &self.attempts.all()).await {
@@ -216,6 +232,7 @@ impl Job {
                 None
             }
         };
+        drop(collecting);
         problems.extend(self.write_result(0, Some(Timestamp::now())).err());
         self.shut_down(rollouts, problems).await
     }
@@ -227,7 +244,7 @@ impl Job {
                 if let Some(before) = turn.before {
                     self.attempts.follow(*before);
                 }
-                self.progress.events.trial_started(&turn.plan);
+                self.progress.trial_started(&turn.plan);
                 running.start(&self.context, turn.plan);
                 // Starting many trials takes a while, and a request to stop the job must be noticed meanwhile.
                 tokio::task::yield_now().await;
@@ -297,11 +314,12 @@ impl Job {
                     next.name,
                     wait.as_secs_f64()
                 ));
+                self.progress.trial_retried(&outcome, wait);
                 self.queue.again(next, Instant::now() + wait, outcome);
             }
             None => {
+                self.progress.trial_ended(&outcome);
                 self.attempts.count(outcome);
-                self.progress.trial_ended(self.attempts.done(), self.attempts.planned());
             }
         }
     }
@@ -339,7 +357,8 @@ impl Job {
         rollouts: Option<rollouts::RolloutFiles>,
         mut problems: Vec<String>,
     ) -> JobReport {
-        let Self { context, proxy, progress, attempts, exporting, .. } = self;
+        let Self { context, proxy, mut progress, attempts, exporting, began, .. } = self;
+        let removing = progress.activity("removing", "the environments of the job");
         problems.extend(proxy.stop().await);
         if let Some(exporting) = exporting {
             exporting.finish().await;
@@ -351,7 +370,10 @@ impl Job {
             problems.extend(unclean.map(|error| format!("environments not removed: {}", chain(&error))));
             problems.iter().for_each(|problem| log.line(problem));
         }
-        let report = JobReport { dir, trials: attempts.into_done(), planned, rollouts, problems };
+        drop(removing);
+        progress.end();
+        let (trials, took) = (attempts.into_done(), began.elapsed());
+        let report = JobReport { dir, trials, planned, took, rollouts, problems };
         progress.events.job_ended(&report);
         report
     }

@@ -24,6 +24,8 @@ pub struct JobSettings {
     pub tasks: Vec<JobTask>,
     /// Values that replace those of the tasks.
     pub overrides: TaskOverrides,
+    /// Whether the tasks are those of this program, which need no warning about the local environment.
+    pub has_own_tasks: bool,
     /// The agents. Each works at every task.
     pub agents: Vec<JobAgent>,
     /// The number of samples of each task by each agent. Together they are a group.
@@ -81,6 +83,7 @@ impl JobSettings {
         Self {
             tasks,
             overrides: TaskOverrides::default(),
+            has_own_tasks: false,
             agents,
             samples: NonZeroU32::MIN,
             concurrency: NonZeroUsize::MIN,

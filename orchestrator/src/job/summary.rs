@@ -1,265 +1,197 @@
-//! The summary at the end of a job. It has a line per trial and per task, the causes of branches with their remedies,
-//! and the paths of the rollouts.
+//! The summary at the end of a job: rows per trial and task if they are few, totals, the causes of failures and of
+//! branches with their remedies, and the paths of the rollouts.
 
 mod next_steps;
+mod notes;
 mod rewards;
+mod table;
+mod tables;
+mod totals;
 
-use std::collections::BTreeMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use rolltap_proxy::api::{Cost, TrialStatus};
-use rolltap_rollout::branch_cause::BranchCause;
+use rolltap_proxy::api::Cost;
 
-use crate::agent_reported::Returned;
+use self::totals::Totals;
+use crate::common::style::{BAD, BOLD, GOOD, WEAK, of_reward, painted};
+use crate::common::words::{clock, counted, number, spaced};
 use crate::job::JobReport;
-use crate::trial::TrialOutcome;
 
-/// Displays a job's report as text for people.
+/// Displays a job's report as text for people, with colours. The writer removes these where they do not belong.
 #[derive(Debug)]
-pub struct Summary<'a>(pub &'a JobReport);
+pub struct Summary<'a> {
+    report: &'a JobReport,
+    rows: Rows,
+    width: Option<usize>,
+    current_dir: Option<PathBuf>,
+}
+
+/// The largest table with a row per trial or per task that a summary has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// A table of any size.
+    All,
+    /// A table with up to this many rows.
+    UpTo(usize),
+}
+
+/// The given number of rows is neither a number nor `all`.
+#[derive(Debug, thiserror::Error)]
+#[error("expected a number or \"all\"")]
+pub struct InvalidRows;
+
+impl Default for Rows {
+    fn default() -> Self {
+        Self::UpTo(20)
+    }
+}
+
+impl FromStr for Rows {
+    type Err = InvalidRows;
+
+    fn from_str(text: &str) -> Result<Self, InvalidRows> {
+        match text {
+            "all" => Ok(Self::All),
+            number => number.parse().map(Self::UpTo).map_err(|_| InvalidRows),
+        }
+    }
+}
+
+impl fmt::Display for Rows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::UpTo(most) => most.fmt(f),
+        }
+    }
+}
+
+impl Rows {
+    fn allow(self, rows: usize) -> bool {
+        match self {
+            Self::All => true,
+            Self::UpTo(most) => rows <= most,
+        }
+    }
+}
+
+impl<'a> Summary<'a> {
+    /// Makes a summary with the default limit of rows, for a reader without a width.
+    pub fn new(report: &'a JobReport) -> Self {
+        Self { report, rows: Rows::default(), width: None, current_dir: None }
+    }
+
+    /// Limits the tables of trials and of tasks.
+    #[must_use]
+    pub fn rows(self, rows: Rows) -> Self {
+        Self { rows, ..self }
+    }
+
+    /// Wraps tables at this width.
+    #[must_use]
+    pub fn width(self, width: Option<usize>) -> Self {
+        Self { width, ..self }
+    }
+
+    /// Shortens paths below this directory.
+    #[must_use]
+    pub fn relative_to(self, current_dir: Option<PathBuf>) -> Self {
+        Self { current_dir, ..self }
+    }
+
+    /// Returns the directory of the job as the summary shows it.
+    pub fn job_dir(&self) -> &Path {
+        self.path(self.report.dir.path())
+    }
+
+    fn path<'p>(&self, path: &'p Path) -> &'p Path {
+        let below = self.current_dir.as_ref().and_then(|dir| path.strip_prefix(dir).ok());
+        below.filter(|path| !path.as_os_str().is_empty()).unwrap_or(path)
+    }
+
+    fn write_tables(&self, f: &mut fmt::Formatter<'_>, totals: &Totals) -> fmt::Result {
+        let trials = &self.report.trials;
+        let (has_trials, has_tasks) = (self.rows.allow(trials.len()), self.rows.allow(totals.tasks.len()));
+        if has_trials && !trials.is_empty() {
+            writeln!(f, "{}\n", tables::trials(trials, self.width))?;
+        }
+        // With one sample of each task, this table has the rows of the first.
+        let has_samples = totals.tasks.len() < trials.len();
+        if has_tasks && !totals.tasks.is_empty() && (has_samples || !has_trials) {
+            writeln!(f, "{}\n", tables::tasks(totals, self.width))?;
+        }
+        if trials.len() > 1 {
+            writeln!(f, "{}\n", tables::sets(totals, self.width))?;
+        }
+        if let Some(failures) = tables::failures(totals, self.width) {
+            writeln!(f, "{failures}\n")?;
+        }
+        if let Some(causes) = tables::causes(&totals.causes, self.width) {
+            writeln!(f, "{causes}\n")?;
+        }
+        if !has_trials {
+            let (trials, tasks) =
+                (counted(trials.len() as u64, "trial"), counted(totals.tasks.len() as u64, "task"));
+            let work = if has_tasks { trials } else { format!("{trials} of {tasks}") };
+            writeln!(f, "no row for each of {work}: --rows all prints them\n")?;
+        }
+        Ok(())
+    }
+
+    fn write_totals(&self, f: &mut fmt::Formatter<'_>, totals: &Totals) -> fmt::Result {
+        let JobReport { trials, planned, took, .. } = self.report;
+        let ended = painted(BOLD, &counted(trials.len() as u64, "trial"));
+        let failed = format!("{} failed", totals.all.failed);
+        let failed = if totals.all.failed > 0 { painted(BAD, &failed) } else { failed };
+        write!(f, "{ended} in {}, {failed}", clock(*took))?;
+        if let Some(mean) = totals.all.mean_reward() {
+            let rewards = counted(totals.all.rewards.len() as u64, "reward");
+            write!(f, ", mean reward {} of {rewards}", painted(of_reward(mean), &number(mean)))?;
+        }
+        writeln!(f)?;
+        if totals.calls > 0 {
+            let calls = counted(totals.calls, "call");
+            let (prompts, sampled) = (spaced(totals.prompt_tokens), spaced(totals.sampled_tokens));
+            writeln!(f, "tokens:   {prompts} in, {sampled} sampled, in {calls}")?;
+        }
+        let Cost { branches, tokens } = totals.further_branches();
+        if branches > 0 {
+            let branches = counted(branches, "further branch");
+            writeln!(f, "branches: {branches}, whose first prompts have {} new tokens", spaced(tokens))?;
+        }
+        let missing = planned.saturating_sub(trials.len());
+        if missing > 0 {
+            let missing = format!("{missing} of {} did not run", counted(*planned as u64, "trial"));
+            writeln!(f, "{}", painted(WEAK, &missing))?;
+        }
+        Ok(())
+    }
+}
 
 impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let report = self.0;
-        writeln!(f, "{}\n", trials_table(&report.trials))?;
-        writeln!(f, "{}\n", tasks_table(&report.trials))?;
-        if let Some(causes) = causes_table(&causes_of(&report.trials)) {
-            writeln!(f, "{causes}\n")?;
-        }
-        if let Some(line) = empty_line(&report.trials) {
+        let report = self.report;
+        let totals = Totals::of(&report.trials);
+        self.write_tables(f, &totals)?;
+        let empty = notes::empty_line(&report.trials);
+        let warnings = empty.into_iter().chain(rewards::warnings(&report.trials));
+        for line in warnings.chain(notes::returned_lines(&report.trials)) {
             writeln!(f, "{line}")?;
         }
-        for line in rewards::warnings(&report.trials) {
-            writeln!(f, "{line}")?;
-        }
-        for line in returned_lines(&report.trials) {
-            writeln!(f, "{line}")?;
-        }
-        let missing = report.planned.saturating_sub(report.trials.len());
-        if missing > 0 {
-            writeln!(f, "{missing} of {} trials did not run", report.planned)?;
-        }
+        self.write_totals(f, &totals)?;
         for problem in &report.problems {
-            writeln!(f, "problem: {problem}")?;
+            writeln!(f, "{} {problem}", painted(BAD, "problem:"))?;
         }
         if let Some(files) = &report.rollouts {
-            writeln!(f, "rollouts: {}", files.jsonl.display())?;
-            writeln!(f, "          {} ({} rows)", files.parquet.display(), files.rows)?;
+            let rows = counted(files.rows as u64, "row");
+            writeln!(f, "rollouts: {}", self.path(&files.jsonl).display())?;
+            writeln!(f, "          {} ({rows})", self.path(&files.parquet).display())?;
         }
-        write!(f, "job:      {}", report.dir.path().display())?;
+        let is_good = report.is_clean() && totals.all.failed == 0;
+        let heading = if is_good { painted(GOOD, "job:") } else { painted(BOLD, "job:") };
+        write!(f, "{heading}      {}", self.job_dir().display())?;
         next_steps::next_steps(report).iter().try_for_each(|line| write!(f, "\n{line}"))
-    }
-}
-
-/// Returns a warning with the number of calls that cannot be trained on and their flaws, or `None` if there are none.
-fn empty_line(trials: &[TrialOutcome]) -> Option<String> {
-    let statuses = || trials.iter().filter_map(|trial| trial.status.as_ref());
-    let empty: u64 = statuses().map(TrialStatus::empty_calls).sum();
-    if empty == 0 {
-        return None;
-    }
-    let complete: u64 = statuses().map(|status| status.calls.complete).sum();
-    let mut flaws: BTreeMap<&str, u64> = BTreeMap::new();
-    for (flaw, count) in statuses().flat_map(|status| &status.flaws) {
-        *flaws.entry(flaw.as_str()).or_default() += count;
-    }
-    let flaws: Vec<String> = flaws.iter().map(|(flaw, count)| format!("{flaw} {count}")).collect();
-    Some(format!(
-        "warning: nothing can be trained of {empty} of {complete} calls ({}): the upstream, or a router before it, does not send \
-         what training needs",
-        flaws.join(", ")
-    ))
-}
-
-fn trials_table(trials: &[TrialOutcome]) -> Table {
-    let header = ["task", "sample", "reward", "calls", "tokens in", "out", "branches", "seconds", "failure"];
-    let mut table = table(&header, 1..8);
-    let several = has_several_agents(trials);
-    for trial in trials {
-        let count = |of: fn(&rolltap_proxy::api::TrialStatus) -> u64| {
-            trial.status.as_ref().map_or("-".to_owned(), |status| of(status).to_string())
-        };
-        table.add_row([
-            work(trial, several),
-            trial.sample_index.to_string(),
-            rewards::cell(trial),
-            count(|status| status.calls.total),
-            count(|status| status.prompt_tokens),
-            count(|status| status.completion_tokens),
-            count(|status| status.branches),
-            format!("{:.1}", trial.duration().as_secs_f64()),
-            trial.failure.as_ref().map(|failure| failure.cause.name().to_owned()).unwrap_or_default(),
-        ]);
-    }
-    table
-}
-
-fn has_several_agents(trials: &[TrialOutcome]) -> bool {
-    trials.windows(2).any(|pair| matches!(pair, [one, other] if one.agent != other.agent))
-}
-
-/// Names the task of a trial, and also its agent if the job has several agents.
-fn work(trial: &TrialOutcome, several_agents: bool) -> String {
-    let task = &trial.task_name;
-    if several_agents { format!("{task} by {}", trial.agent.label()) } else { task.clone() }
-}
-
-/// The figures of one task. Only valid rewards count: a trial whose environment broke measures nothing of the model.
-#[derive(Default)]
-struct TaskFigures {
-    trials: usize,
-    failed: usize,
-    rewards: Vec<f64>,
-}
-
-fn tasks_table(trials: &[TrialOutcome]) -> Table {
-    let mut tasks: BTreeMap<String, TaskFigures> = BTreeMap::new();
-    let several = has_several_agents(trials);
-    for trial in trials {
-        let figures = tasks.entry(work(trial, several)).or_default();
-        figures.trials += 1;
-        figures.failed += usize::from(trial.failure.is_some());
-        figures.rewards.extend(trial.reward.filter(|_| trial.reward_is_valid()));
-    }
-    let mut table = table(&["task", "trials", "with reward", "mean reward", "pass rate", "failed"], 1..6);
-    for (task, TaskFigures { trials, failed, rewards }) in tasks {
-        let share =
-            |part: f64| if rewards.is_empty() { "-".to_owned() } else { number(part / rewards.len() as f64) };
-        // Harbor's convention: a reward of 1 is a pass.
-        let passed = rewards.iter().filter(|reward| **reward >= 1.0).count();
-        table.add_row([
-            task,
-            trials.to_string(),
-            rewards.len().to_string(),
-            share(rewards.iter().sum()),
-            share(passed as f64),
-            failed.to_string(),
-        ]);
-    }
-    table
-}
-
-/// Sums up the causes of branches over all trials.
-fn causes_of(trials: &[TrialOutcome]) -> BTreeMap<BranchCause, Cost> {
-    let mut causes: BTreeMap<BranchCause, Cost> = BTreeMap::new();
-    for status in trials.iter().filter_map(|trial| trial.status.as_ref()) {
-        for (&cause, &cost) in &status.branch_causes {
-            causes.entry(cause).or_default().add(cost);
-        }
-    }
-    causes
-}
-
-/// Returns a table of causes, or `None` if every trial is one branch from its first call to its last.
-fn causes_table(causes: &BTreeMap<BranchCause, Cost>) -> Option<Table> {
-    if causes.keys().all(|&cause| cause == BranchCause::FirstCall) {
-        return None;
-    }
-    let mut table = table(&["branches started", "branches", "new prompt tokens", "would change it"], 1..3);
-    for (cause, Cost { branches, tokens }) in causes {
-        let remedy = remedy(*cause).unwrap_or_default().to_owned();
-        table.add_row([cause.to_string(), branches.to_string(), tokens.to_string(), remedy]);
-    }
-    Some(table)
-}
-
-/// Returns the setting that reduces the branches of this cause. Most causes are behaviour of the agent, which no
-/// setting changes.
-fn remedy(cause: BranchCause) -> Option<&'static str> {
-    match cause {
-        BranchCause::TemplateRewroteHistory | BranchCause::StopStringRemoved => Some("--history sampled"),
-        BranchCause::Unproven => Some("--tokenizer, --chat-template"),
-        BranchCause::UpstreamUnable => Some("a newer vLLM"),
-        BranchCause::NoSharedPrefix => Some("--history faithful or sampled"),
-        BranchCause::FirstCall
-        | BranchCause::OtherChoice
-        | BranchCause::Fork
-        | BranchCause::SubAgent
-        | BranchCause::Compaction
-        | BranchCause::HistoryEdited
-        | BranchCause::Resampled
-        | BranchCause::InputsChanged
-        | BranchCause::Ambiguous => None,
-    }
-}
-
-/// The most trials that the summary names for doubtful records of their agents. The job's log has the others.
-const DOUBTFUL_TOLD: usize = 10;
-
-/// Returns lines on the tokens that agents recorded: how many were used, and where they differ from the capture.
-fn returned_lines(trials: &[TrialOutcome]) -> Vec<String> {
-    let returned = |trial| -> Option<(&TrialOutcome, &Returned)> {
-        let trial: &TrialOutcome = trial;
-        Some((trial, trial.returned.as_ref()?))
-    };
-    let returned: Vec<_> = trials.iter().filter_map(returned).collect();
-    let taken: Vec<_> = returned.iter().filter(|(_, returned)| returned.taken).collect();
-    let sum = |of: fn(&Returned) -> usize| -> usize { taken.iter().map(|(_, returned)| of(returned)).sum() };
-    let mut lines = Vec::new();
-    if !taken.is_empty() {
-        let (turns, trainable) = (sum(|returned| returned.turns), sum(|returned| returned.trainable));
-        lines.push(format!(
-            "tokens of {} trials are what their agents handed back, since nothing was captured: {turns} turns, \
-             {trainable} can be trained on",
-            taken.len()
-        ));
-    }
-    let doubtful: Vec<_> = returned.iter().filter(|(_, returned)| returned.is_doubtful()).collect();
-    for (trial, returned) in doubtful.iter().take(DOUBTFUL_TOLD) {
-        lines.extend(returned.notes().into_iter().map(|note| format!("warning: {}: {note}", trial.name)));
-    }
-    if let Some(more @ 1..) = doubtful.len().checked_sub(DOUBTFUL_TOLD) {
-        lines.push(format!("warning: {more} more trials whose agents handed back something doubtful"));
-    }
-    lines
-}
-
-pub(super) fn table(header: &[&str], right_aligned: std::ops::Range<usize>) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header);
-    for index in right_aligned {
-        if let Some(column) = table.column_mut(index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
-}
-
-/// Formats a number with at most three decimals and without trailing zeros.
-pub(super) fn number(value: f64) -> String {
-    let text = format!("{value:.3}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    // A small negative number rounds to `-0.000`.
-    if text == "-0" { "0".to_owned() } else { text.to_owned() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn causes_are_told_with_what_would_change_them() {
-        let cost = |branches, tokens| Cost { branches, tokens };
-        let mut causes = BTreeMap::from([(BranchCause::FirstCall, cost(3, 900))]);
-        assert!(causes_table(&causes).is_none(), "one branch a trial needs no explanation");
-        causes.insert(BranchCause::TemplateRewroteHistory, cost(5, 12_345));
-        causes.insert(BranchCause::SubAgent, cost(1, 20));
-        causes.insert(BranchCause::StopStringRemoved, cost(2, 7));
-        let table = causes_table(&causes).unwrap().to_string();
-        let row = |cause: &str| -> Vec<_> {
-            let line = table.lines().find(|line| line.contains(cause)).unwrap();
-            line.split(['│', '┆']).map(str::trim).filter(|cell| !cell.is_empty()).collect()
-        };
-        assert_eq!(row("template_rewrote"), ["template_rewrote_history", "5", "12345", "--history sampled"]);
-        assert_eq!(row("stop_string"), ["stop_string_removed", "2", "7", "--history sampled"]);
-        assert_eq!(row("sub_agent"), ["sub_agent", "1", "20"], "that is the agent's own doing");
-    }
-
-    #[test]
-    fn numbers_are_short() {
-        let written = [1.0, 0.5, 0.0, -0.0001, 2.0 / 3.0, 100.0].map(number);
-        assert_eq!(written, ["1", "0.5", "0", "0", "0.667", "100"]);
     }
 }

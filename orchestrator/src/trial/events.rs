@@ -16,7 +16,11 @@ use crate::failure::{Phase, TrialFailure};
 #[derive(Default)]
 pub struct Events {
     out: Option<Mutex<Box<dyn Write + Send>>>,
+    on_phase: Option<Box<PhaseListener>>,
 }
+
+/// A function that gets each trial that enters another phase.
+type PhaseListener = dyn Fn(&TrialId, Phase) + Send + Sync;
 
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -69,7 +73,12 @@ struct EventLine<E> {
 impl Events {
     /// Writes events as lines of `out`.
     pub fn to(out: impl Write + Send + 'static) -> Self {
-        Self { out: Some(Mutex::new(Box::new(out))) }
+        Self { out: Some(Mutex::new(Box::new(out))), on_phase: None }
+    }
+
+    /// Calls this function too when a trial enters another phase.
+    pub(crate) fn listening(self, on_phase: impl Fn(&TrialId, Phase) + Send + Sync + 'static) -> Self {
+        Self { on_phase: Some(Box::new(on_phase)), ..self }
     }
 
     /// Writes one event. An error of the writer is ignored: a reader that closed its end misses the rest.
@@ -97,6 +106,9 @@ impl Events {
 
     /// Writes that a trial has entered another phase.
     pub(crate) fn trial_phase(&self, trial: &TrialId, phase: Phase) {
+        if let Some(listener) = &self.on_phase {
+            listener(trial, phase);
+        }
         self.write(TrialEvent::Phase { trial, phase });
     }
 

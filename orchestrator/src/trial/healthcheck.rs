@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use crate::common::words::counted;
 use crate::environment::{Environment, EnvironmentError, Exec, ExecOutput, Tail};
 use crate::task::Healthcheck;
 
@@ -11,7 +12,7 @@ use crate::task::Healthcheck;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HealthcheckError {
     /// The check failed too often.
-    #[error("the health check failed {retries} times in a row: {command:?}{last}")]
+    #[error("the health check failed {} in a row: {command:?}{last}", counted(u64::from(*.retries), "time"))]
     Unhealthy { retries: u32, command: String, last: String },
     /// The check cannot run.
     #[error(transparent)]

@@ -22,7 +22,7 @@ use tokio_util::io::ReaderStream;
 use super::Job;
 use super::cleanup::labels;
 use super::command_line::{CommandLine, NoCommandLine};
-use super::image::{Facts, Progress};
+use super::image::Facts;
 use crate::common::plain::plain;
 use crate::environment::build_context::build_context;
 use crate::environment::dockerfile::{base_images, needs_buildkit};
@@ -166,14 +166,14 @@ impl Job {
             .build();
         let body = bollard::body_try_stream(ReaderStream::new(tokio::fs::File::from_std(archive)));
         let mut log = BuildLog { task: &task.name, tail: Tail::default(), ended: false };
-        let mut progress = Progress::new("building image of", &task.name);
+        let mut activity = self.activities.begin("building the image of", &task.name);
         let mut events = Box::pin(self.engine.api.build_image(options, None, Some(body)));
         while let Some(event) = events.next().await {
             let failure = match event {
                 Ok(BuildInfo { error_detail: Some(detail), .. }) => detail.message.unwrap_or_default(),
                 Ok(BuildInfo { stream, status, .. }) => {
                     let text = stream.or(status.map(|status| status + "\n")).unwrap_or_default();
-                    progress.report(text.trim());
+                    activity.report(text.trim());
                     log.tail.push(&text);
                     continue;
                 }
@@ -210,7 +210,7 @@ impl Job {
             arguments.extend(["--label".into(), format!("{label}={value}").into()]);
         }
         arguments.push("-".into());
-        let mut progress = Progress::new("building image of", &task.name);
+        let mut activity = self.activities.begin("building the image of", &task.name);
         let call = CommandLine::new(&self.engine, arguments).stdin(archive);
         let no_buildkit = |reason: String| EnvironmentError::NoBuildKit {
             task: task.name.clone(),
@@ -218,7 +218,7 @@ impl Job {
             reason,
         };
         let ended = call
-            .run(|line| progress.report(line))
+            .run(|line| activity.report(line))
             .await
             .map_err(|error: NoCommandLine| no_buildkit(error.to_string()))?;
         if ended.success {

@@ -23,7 +23,7 @@ use super::Job;
 use super::build::REPOSITORY;
 use super::cleanup::labels;
 use super::command_line::{CommandEnd, CommandLine};
-use super::image::Progress;
+use crate::common::activity::Activities;
 use crate::environment::dockerfile::base_images;
 use crate::environment::transfer::archive::{self, walk};
 use crate::environment::{EnvironmentError, Mount, Share, error};
@@ -96,11 +96,12 @@ impl ComposeCommand<'_> {
         files.extend(self.after.iter().map(|name| self.dir.join(name)));
         all.extend(files.into_iter().flat_map(|file| ["--file".into(), file.into()]));
         all.extend(arguments.iter().map(OsString::from));
-        let mut progress = Progress::new("docker compose for", &self.task.name);
+        // Only logged: the phase of the trial shows it on the screen.
+        let mut activity = Activities::default().begin("docker compose for", &self.task.name);
         let call = CommandLine::new(&self.job.engine, all).env(&self.env);
         let failed = |message| EnvironmentError::Compose { action, task: self.task.name.clone(), message };
         let ended =
-            call.run(|line| progress.report(line)).await.map_err(|error| failed(error.to_string()))?;
+            call.run(|line| activity.report(line)).await.map_err(|error| failed(error.to_string()))?;
         if ended.success {
             return Ok(ended);
         }

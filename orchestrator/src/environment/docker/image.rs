@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use bollard::errors::Error;
 use bollard::models::CreateImageInfo;
@@ -14,7 +13,6 @@ use futures_util::StreamExt;
 use tokio::sync::OnceCell;
 
 use super::Job;
-use crate::common::plain::plain;
 use crate::environment::{EnvironmentError, Mount as UserMount, Share};
 use crate::task::Task;
 
@@ -141,11 +139,11 @@ impl Job {
         let last = name.rsplit('/').next().unwrap_or(name);
         let tag = if last.contains([':', '@']) { "" } else { "latest" };
         let options = CreateImageOptionsBuilder::default().from_image(name).tag(tag).build();
-        let mut progress = Progress::new("pulling", name);
+        let mut activity = self.activities.begin("pulling", name);
         let mut events = self.engine.api.create_image(Some(options), None, None);
         while let Some(event) = events.next().await {
             let CreateImageInfo { status, .. } = event?;
-            progress.report(status.as_deref().unwrap_or_default());
+            activity.report(status.as_deref().unwrap_or_default());
         }
         Ok(())
     }
@@ -156,28 +154,5 @@ fn origin(task: &Task, force_build: bool) -> Origin {
     match &task.config.environment.docker_image {
         Some(name) if !(force_build && task.dockerfile().is_file()) => Origin::Named(name.clone()),
         _ => Origin::Built(task.environment_dir()),
-    }
-}
-
-/// Logs the progress of long work every few seconds.
-pub(super) struct Progress<'a> {
-    doing: &'static str,
-    name: &'a str,
-    next: Instant,
-}
-
-impl<'a> Progress<'a> {
-    const PAUSE: Duration = Duration::from_secs(5);
-
-    pub(super) fn new(doing: &'static str, name: &'a str) -> Self {
-        tracing::info!("{doing} {name}");
-        Self { doing, name, next: Instant::now() + Self::PAUSE }
-    }
-
-    pub(super) fn report(&mut self, status: &str) {
-        if Instant::now() >= self.next {
-            self.next = Instant::now() + Self::PAUSE;
-            tracing::info!("{} {}: {}", self.doing, self.name, plain(status));
-        }
     }
 }

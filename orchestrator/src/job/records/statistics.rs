@@ -112,7 +112,7 @@ impl Metric {
 /// Returns pass@k: the estimated probability that at least one of `k` samples passes, averaged over the tasks. The
 /// result is empty unless every trial has exactly one reward and its value is 0 or 1. A trial without a reward has not
 /// passed.
-fn pass_at_k(trials: &[&TrialOutcome]) -> BTreeMap<usize, f64> {
+pub(in crate::job) fn pass_at_k(trials: &[&TrialOutcome]) -> BTreeMap<usize, f64> {
     let mut of_task: BTreeMap<&str, Vec<bool>> = BTreeMap::new();
     for trial in trials {
         let passed = match rewards(trial) {

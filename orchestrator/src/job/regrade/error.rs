@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use rolltap_rollout::ids::RewardVersion;
 
-use crate::common::shell::shell_word;
+use crate::common::shell::word;
 use crate::job::config::{ConfigError, SettingsError};
 use crate::job::tasks::TasksError;
 use crate::job::{JobError, ResumeError};
@@ -26,7 +26,7 @@ pub enum RegradeError {
     /// The last run of the job did not end.
     #[error(
         "the job in {} did not end, so its rollouts are not complete: `rolltap resume {}` completes it first",
-        .0.display(), shell_word(&.0.to_string_lossy())
+        .0.display(), word(&.0.to_string_lossy())
     )]
     Unfinished(PathBuf),
     /// The job ran in Harbor.
@@ -76,7 +76,7 @@ pub enum RegradeError {
     /// The files with the rollouts of the job are missing.
     #[error(
         "{} has neither rollouts.jsonl nor rollouts.parquet: `rolltap resume {}` writes them",
-        .0.display(), shell_word(&.0.to_string_lossy())
+        .0.display(), word(&.0.to_string_lossy())
     )]
     NoRows(PathBuf),
     /// The captures of the job are not in its directory, and its proxy is unknown.

@@ -8,7 +8,7 @@ use rolltap_rollout::ids::RewardVersion;
 use super::RegradeReport;
 use super::records::{changes, means};
 use super::report::{Outcome, RegradedTrial, Standing};
-use crate::common::shell::shell_word;
+use crate::common::shell::word;
 use crate::common::shown_path::shown;
 use crate::job::summary::{number, table};
 use crate::job_dir::JobDir;
@@ -71,7 +71,7 @@ impl fmt::Display for RegradeSummary<'_> {
             writeln!(f, "rollouts: {}", files.jsonl.display())?;
             writeln!(f, "          {} ({} rows)", files.parquet.display(), files.rows)?;
         }
-        let (job, version) = (shell_word(&shown(report.job.path()).to_string_lossy()), &report.version);
+        let (job, version) = (word(&shown(report.job.path()).to_string_lossy()), &report.version);
         if report.is_clean() {
             writeln!(f, "export:   rolltap export {job} --reward-version {version} --format FORMAT -o PATH")?;
         } else {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use rolltap_rollout::ids::InvalidId;
 
-use crate::common::shell::shell_word;
+use crate::common::shell::word;
 
 /// Why a job cannot be resumed.
 #[derive(Debug, thiserror::Error)]
@@ -14,7 +14,7 @@ pub enum ResumeError {
         "job directory {} exists, of a job with {key} = {before}, and this command has {now}, which would change its \
          results: leave the setting out to resume the job (`rolltap resume {}` takes all settings from it), or choose \
          another --job-name to start another job",
-        dir.display(), shell_word(&dir.to_string_lossy())
+        dir.display(), word(&dir.to_string_lossy())
     )]
     Differs {
         /// The job directory.
@@ -31,7 +31,7 @@ pub enum ResumeError {
         "task {task} is not what it was when the job in {} began: its files have changed, and the rewards of a group \
          must be comparable; restore them to resume the job. If only the tests changed, `rolltap regrade {}` runs them \
          again on the completed trials",
-        dir.display(), shell_word(&dir.to_string_lossy())
+        dir.display(), word(&dir.to_string_lossy())
     )]
     TaskChanged {
         /// The job directory.

@@ -1,25 +1,25 @@
 //! The commands that continue a job which is not complete or has failed tests.
 
-use crate::common::shell::shell_word;
+use crate::common::shell::word;
 use crate::common::shown_path::shown;
+use crate::common::words::counted;
 use crate::failure::Phase;
 use crate::job::JobReport;
 use crate::trial::TrialOutcome;
 
 /// Returns a line for each command that can improve the job.
 pub(super) fn next_steps(report: &JobReport) -> Vec<String> {
-    let dir = shell_word(&shown(report.dir.path()).to_string_lossy());
+    let dir = word(&shown(report.dir.path()).to_string_lossy());
     let mut lines = Vec::new();
     let left = left_to_run(report);
     if left > 0 {
-        let trials = if left == 1 { "1 trial".to_owned() } else { format!("{left} trials") };
-        lines.push(format!("resume:   rolltap resume {dir}  ({trials} to run)"));
+        lines.push(format!("resume:   rolltap resume {dir}  ({} to run)", counted(left as u64, "trial")));
     } else if report.rollouts.is_none() {
         lines.push(format!("resume:   rolltap resume {dir}  (writes the rollouts)"));
     }
     let failed = report.trials.iter().filter(|trial| has_failed_tests(trial)).count();
     if failed > 0 {
-        let trials = if failed == 1 { "1 trial".to_owned() } else { format!("{failed} trials") };
+        let trials = counted(failed as u64, "trial");
         lines.push(format!(
             "regrade:  rolltap regrade {dir} --failed-only  (the tests of {trials} gave no reward)"
         ));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::number;
+use crate::common::words::number;
 use crate::trial::{TrialOutcome, in_words};
 
 /// The most sets of names that get a warning of their own. A job's tasks rarely have more.

@@ -123,6 +123,7 @@ impl Trial<'_> {
             HarborPhase::Verification => Phase::Verifier,
         };
         self.log.line(format!("harbor begins phase {phase}"));
+        self.enter(phase);
         phase
     }
 

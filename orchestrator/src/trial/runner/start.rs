@@ -81,6 +81,7 @@ impl Trial<'_> {
     /// Returns whether the environment is ready for an agent.
     pub(crate) async fn is_healthy(&mut self, environment: &Environment) -> bool {
         let Some(check) = self.task.config.environment.healthcheck.clone() else { return true };
+        self.enter(Phase::Healthcheck);
         let checked = self.check_health(environment, &check, None).await;
         checked.map_err(|failure| self.fail(failure)).is_ok()
     }
@@ -111,6 +112,7 @@ impl Trial<'_> {
         logs: &Path,
     ) -> Result<Ready, TrialFailure> {
         let phase = Phase::AgentSetup;
+        self.enter(phase);
         let limit = self.plan.timeouts.agent_setup(AGENT_SETUP_SEC);
         let timing = Timing::start();
         // The URLs depend on the network of the environment.
