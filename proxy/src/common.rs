@@ -3,6 +3,7 @@
 pub(crate) mod clock;
 pub(crate) mod file_version;
 pub(crate) mod history;
+pub(crate) mod in_words;
 pub(crate) mod log_limit;
 pub(crate) mod metrics;
 pub(crate) mod model_aliases;
@@ -10,6 +11,7 @@ pub(crate) mod redaction;
 pub(crate) mod refusal_counts;
 pub(crate) mod samples;
 pub(crate) mod seconds;
+pub mod suggest;
 pub(crate) mod tls;
 pub(crate) mod to_the_end;
 pub(crate) mod trial_key;

@@ -6,6 +6,7 @@
 
 pub(crate) mod chat;
 pub(crate) mod completions;
+mod enforced;
 pub(crate) mod error_shape;
 mod gemini;
 mod messages;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use adapter::Translator;
 use bad_request::BadRequest;
 use chat::media::{self, Fetching};
+pub use enforced::{InvalidSampling, check_sampling};
 use rolltap_rollout::call::Dialect;
 pub use sampling::ToolStrictLevel;
 use serde_json::{Map, Value};

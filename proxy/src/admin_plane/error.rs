@@ -12,6 +12,8 @@ use tokio::task::JoinError;
 
 use super::prepare::InvalidChoice;
 use crate::api::{ErrorBody, ErrorDetail};
+use crate::common::in_words::in_words;
+use crate::dialect::InvalidSampling;
 use crate::feed::CursorError;
 use crate::lifecycle::open::OpenError;
 use crate::lifecycle::reward::RewardError;
@@ -113,20 +115,46 @@ impl From<JoinError> for AdminError {
 
 impl From<JsonRejection> for AdminError {
     fn from(rejection: JsonRejection) -> Self {
-        Self::new(rejection.status(), "invalid_request", rejection.body_text())
+        Self::new(rejection.status(), "invalid_request", body_problem(&rejection))
+    }
+}
+
+impl From<InvalidSampling> for AdminError {
+    fn from(error: InvalidSampling) -> Self {
+        Self::invalid(error.to_string())
     }
 }
 
 impl From<PathRejection> for AdminError {
     fn from(rejection: PathRejection) -> Self {
-        Self::new(rejection.status(), "invalid_request", rejection.body_text())
+        Self::new(rejection.status(), "invalid_request", format!("in the path: {}", cause(&rejection)))
     }
 }
 
 impl From<QueryRejection> for AdminError {
     fn from(rejection: QueryRejection) -> Self {
-        Self::new(rejection.status(), "invalid_request", rejection.body_text())
+        Self::new(rejection.status(), "invalid_request", format!("in the query: {}", cause(&rejection)))
     }
+}
+
+/// Describes why a request body is not usable.
+fn body_problem(rejection: &JsonRejection) -> String {
+    match rejection {
+        JsonRejection::MissingJsonContentType(_) => {
+            "expected a JSON body with the header `content-type: application/json`, and the header is missing or names \
+             another type: curl needs -H 'content-type: application/json'"
+                .to_owned()
+        }
+        JsonRejection::JsonSyntaxError(_) => format!("the body is not JSON: {}", cause(rejection)),
+        JsonRejection::JsonDataError(_) => format!("in the body: {}", cause(rejection)),
+        // The body is too large, or its connection broke.
+        other => other.body_text(),
+    }
+}
+
+/// Returns the parser's own message in plain words, without the words that axum puts before it.
+fn cause(rejection: &dyn std::error::Error) -> String {
+    in_words(&rejection.source().map_or_else(|| rejection.to_string(), ToString::to_string))
 }
 
 impl From<CursorError> for AdminError {

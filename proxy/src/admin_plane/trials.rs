@@ -16,7 +16,7 @@ use super::error::AdminError;
 use super::opener_span::OpenerSpan;
 use crate::api::{OpenTrial, PutReward, TrialOpened, TrialStatus};
 use crate::common::trial_key::TrialKey;
-use crate::dialect::chat::request::NOT_SAMPLING;
+use crate::dialect::check_sampling;
 use crate::trial::Trial;
 
 pub(super) async fn open(
@@ -25,12 +25,7 @@ pub(super) async fn open(
     body: Result<Json<OpenTrial>, JsonRejection>,
 ) -> Result<Created<TrialOpened>, AdminError> {
     let Json(asked) = body?;
-    // Such a key belongs to the agent's own request, or the proxy sets it for its record.
-    if let Some(key) = NOT_SAMPLING.into_iter().find(|&key| asked.sampling.contains_key(key)) {
-        return Err(AdminError::invalid(format!(
-            "sampling.{key} is not how tokens are sampled: it cannot be enforced"
-        )));
-    }
+    check_sampling(&asked.sampling)?;
     let key = TrialKey::generate()
         .map_err(|error| AdminError::internal(format!("no randomness for a key: {error}")))?;
     // The runner's span is stored even without a collector: the next process of the proxy may have one.

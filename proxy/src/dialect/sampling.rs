@@ -14,7 +14,7 @@ use crate::wire::json_edit::{Object, is_off};
 
 /// Keys that affect more than the request's own sampling. Each has a list of values that have no effect, in addition to
 /// `null`.
-const ENGINE_CONTROL: [(&str, &[&str]); 9] = [
+pub(super) const ENGINE_CONTROL: [(&str, &[&str]); 9] = [
     ("kv_transfer_params", &["{}"]),
     ("ec_transfer_params", &["{}"]),
     ("vllm_xargs", &["{}"]),
@@ -27,7 +27,7 @@ const ENGINE_CONTROL: [(&str, &[&str]); 9] = [
 ];
 
 /// Every key of vLLM's chat request that affects the sampling of tokens.
-const SAMPLING_KEYS: [&str; 32] = [
+pub(super) const SAMPLING_KEYS: [&str; 32] = [
     "temperature",
     "top_p",
     "top_k",

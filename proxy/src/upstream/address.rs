@@ -83,6 +83,12 @@ impl FromStr for Address {
             return Err(invalid("it has a query"));
         }
         let path = uri.path().trim_end_matches('/');
+        if let Some((base, endpoint)) = path.split_once("/v1/").filter(|(_, rest)| is_endpoint(rest)) {
+            return Err(invalid(&format!(
+                "/v1/{endpoint} is the path of a call, and an upstream is the base of all calls, here \
+                 {scheme}://{authority}{base}/v1"
+            )));
+        }
         // The paths of calls begin with `/v1` themselves.
         let path = path.strip_suffix("/v1").unwrap_or(path);
         Ok(Self {
@@ -93,6 +99,12 @@ impl FromStr for Address {
             authorization: None,
         })
     }
+}
+
+/// Returns whether the path after `/v1/` is that of a call, or its beginning. A prefix of a gateway may contain `/v1/`.
+fn is_endpoint(rest: &str) -> bool {
+    let first = rest.split('/').next().unwrap_or(rest);
+    ["chat", "completions", "messages", "models", "responses", "embeddings"].contains(&first)
 }
 
 impl fmt::Display for Address {
@@ -121,6 +133,10 @@ mod tests {
         }
         let with_tls: Address = "https://h/v1".parse().unwrap();
         assert_eq!((with_tls.to_string().as_str(), with_tls.is_tls()), ("https://h", true));
+        for text in ["http://h/v1/chat", "http://h/v1/chat/completions", "http://h/v1/models/"] {
+            let error = text.parse::<Address>().unwrap_err().to_string();
+            assert!(error.contains("is the path of a call") && error.contains("here http://h/v1"), "{error}");
+        }
         let behind_a_path: Address = "http://h/llm/v1".parse().unwrap();
         assert_eq!(behind_a_path.prefix(), "/llm");
     }
