@@ -20,7 +20,7 @@ pub enum SourceError {
     #[error("{} does not exist", .0.display())]
     NotFound(PathBuf),
     /// The path exists, but is no source of rollouts.
-    #[error("{} is no job directory (rollouts.jsonl, rollouts.parquet), no data directory of a proxy with trials in it, and no .jsonl or .parquet file", .0.display())]
+    #[error("{} has no rollouts: expected a job directory (rollouts.jsonl, rollouts.parquet), a data directory of a proxy with trials, or a .jsonl or .parquet file", .0.display())]
     Nothing(PathBuf),
     /// There are no rewards of the requested version.
     #[error("{} has no rewards of version {version}: {}", path.display(), known_versions(.known))]
@@ -55,6 +55,21 @@ pub enum SourceError {
         /// The requested version.
         version: RewardVersion,
     },
+    /// The job still runs. It writes its rollouts at its end.
+    #[error(
+        "the job in {} is still running{}, and writes its rollouts at its end: wait for it, or read the rollouts of \
+         complete trials from its proxy",
+        path.display(), by(process)
+    )]
+    Running {
+        /// The job directory.
+        path: PathBuf,
+        /// The id of its process, if it is recorded.
+        process: Option<u32>,
+    },
+    /// The job was interrupted before it could write its rollouts.
+    #[error("the job in {} ended before it wrote its rollouts: `rolltap resume {}` completes it", .0.display(), word(&.0.to_string_lossy()))]
+    Interrupted(PathBuf),
     /// The file system returned an error.
     #[error("cannot read {}", path.display())]
     Read {
@@ -84,6 +99,10 @@ fn known_versions(known: &[String]) -> String {
             .to_owned(),
         known => format!("the versions are {}", known.join(", ")),
     }
+}
+
+fn by(process: &Option<u32>) -> String {
+    process.map(|process| format!(" (process {process})")).unwrap_or_default()
 }
 
 /// The kind of source at a path.
@@ -131,7 +150,13 @@ impl Source {
             }
             return Ok(Self::Job(JobFiles { rows, data: Some(job.data()).filter(|data| data.is_dir()) }));
         }
-        // A directory without rollout files can only be a proxy's data directory.
+        if job.config().is_file() {
+            return Err(match job.runner() {
+                Some(process) => SourceError::Running { path: path.to_owned(), process },
+                None => SourceError::Interrupted(path.to_owned()),
+            });
+        }
+        // A directory without rollout files and without a configuration can only be a proxy's data directory.
         let archive = Archive::open(path)?;
         if archive.is_empty() {
             return Err(SourceError::Nothing(path.to_owned()));

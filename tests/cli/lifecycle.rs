@@ -126,7 +126,7 @@ fn artifacts_are_collected_before_the_tests_and_listed_as_by_harbor() {
         ])
     );
     let log = text(trial.join("trial.log"));
-    assert!(log.contains("\"exit 3\", ended with Some(3)"), "{log}");
+    assert!(log.contains("\"exit 3\", ended with exit code 3"), "{log}");
     assert!(log.contains("artifact \"/app/missing\" not collected: there is no /app/missing"), "{log}");
 }
 

@@ -70,11 +70,21 @@ fn colour_codes_of_what_an_environment_prints_reach_no_record() {
 }
 
 #[test]
-fn keys_that_harbor_does_not_know_are_named_as_they_are_written() {
+fn keys_that_harbor_does_not_know_are_one_line_per_job_with_their_number() {
     let dir = tempfile::tempdir().unwrap();
-    let task = task(dir.path(), "one", "echo 1 > /logs/verifier/reward.txt");
-    let config = "[task]\nname = \"a/b\"\nformat = 1\n[environment]\ndocker_image = \"unused\"\n";
-    fs::write(task.join("task.toml"), config).unwrap();
-    let ended = run_job(dir.path(), &task, &[]);
-    assert!(ended.stderr.contains("\"task.format\""), "{}", ended.stderr);
+    let mut tasks = PathBuf::new();
+    for (name, more) in [("one", ""), ("two", ""), ("three", "[agent]\ntimeuot_sec = 5\n")] {
+        let task = task(dir.path(), name, "echo 1 > /logs/verifier/reward.txt");
+        let config = format!(
+            "[task]\nname = \"a/{name}\"\nformat = 1\n[environment]\ndocker_image = \"unused\"\n{more}"
+        );
+        fs::write(task.join("task.toml"), config).unwrap();
+        tasks = task.parent().unwrap().to_owned();
+    }
+    let ended = run_job(dir.path(), &tasks, &[]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let lines: Vec<_> = ended.stderr.lines().filter(|line| line.contains("Harbor does not know")).collect();
+    let [line] = lines.as_slice() else { panic!("{}", ended.stderr) };
+    assert!(line.contains("task.format (3 tasks, the first is "), "{line}");
+    assert!(line.contains("agent.timeuot_sec (in ") && !line.contains('?'), "{line}");
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::docker;
+use crate::common::suggest::{did_you_mean, nearest};
 use crate::task::{Runner, Task};
 
 /// How environments are created.
@@ -35,15 +36,71 @@ impl FromStr for EnvironmentKind {
             "docker" => Ok(Self::Docker),
             "local" => Ok(Self::Local),
             "harbor" => Ok(Self::Harbor),
-            _ => Err(UnknownEnvironment(name.to_owned())),
+            _ => Err(UnknownEnvironment { name: name.to_owned() }),
         }
     }
 }
 
 /// The name of no [`EnvironmentKind`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown environment {0:?}; known environments: docker, local, harbor")]
-pub struct UnknownEnvironment(String);
+#[error("unknown environment {name:?}{}", remedy(.name))]
+pub struct UnknownEnvironment {
+    name: String,
+}
+
+const KNOWN: [&str; 3] = ["docker", "local", "harbor"];
+
+/// The environments of Harbor 0.25, except `docker`.
+const OF_HARBOR: [&str; 33] = [
+    "ack",
+    "apple-container",
+    "beam",
+    "blaxel",
+    "cua-cloud",
+    "cwsandbox",
+    "daytona",
+    "e2b",
+    "ec2",
+    "gke",
+    "hf-sandbox",
+    "hyperbrowser",
+    "islo",
+    "kata",
+    "kernel",
+    "langsmith",
+    "modal",
+    "mosaic",
+    "novita",
+    "opensandbox",
+    "openshift",
+    "podman",
+    "prime",
+    "runloop",
+    "runta",
+    "sail",
+    "sbx",
+    "singularity",
+    "skypilot",
+    "smol",
+    "tensorlake",
+    "use-computer",
+    "vercel",
+];
+
+/// Returns the end of the error for an unknown name.
+fn remedy(name: &str) -> String {
+    // `module.path:ClassName` is a class of Harbor's.
+    if OF_HARBOR.contains(&name) || name.contains(':') {
+        return format!(" of rolltap: Harbor has it, so run it with -e harbor --harbor-env {name}");
+    }
+    let of_harbor = nearest(name, OF_HARBOR).map(|near| format!("harbor --harbor-env {near}"));
+    let near = nearest(name, KNOWN).map(str::to_owned).or(of_harbor);
+    let hint = did_you_mean(near.as_deref());
+    format!(
+        "{hint}; known environments: {}; those of Harbor run with -e harbor --harbor-env NAME",
+        KNOWN.join(", ")
+    )
+}
 
 impl EnvironmentKind {
     /// Returns the program that runs the trials.
@@ -63,5 +120,26 @@ impl EnvironmentKind {
             Self::Local if docker::has_services(task) => Some(composed.to_owned()),
             Self::Docker | Self::Local | Self::Harbor => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_environment_is_answered_with_the_way_to_run_it() {
+        let error = |name: &str| name.parse::<EnvironmentKind>().unwrap_err().to_string();
+        assert!(
+            error("daytona").ends_with("run it with -e harbor --harbor-env daytona"),
+            "{}",
+            error("daytona")
+        );
+        assert!(error("my.module:Class").ends_with("--harbor-env my.module:Class"));
+        assert!(
+            error("dockr").contains("(did you mean \"docker\"?); known environments: docker, local, harbor;")
+        );
+        assert!(error("modl").contains("(did you mean \"harbor --harbor-env modal\"?)"), "{}", error("modl"));
+        assert!(!error("x").contains("did you mean"));
     }
 }

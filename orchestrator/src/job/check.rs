@@ -1,5 +1,7 @@
 //! Checks a job for errors before any part of the job starts.
 
+use rolltap_proxy::check_sampling;
+
 use super::{JobError, JobSettings};
 use crate::agents::AgentSpec;
 use crate::environment::{EnvironmentKind, Mount, MountKind, has_services};
@@ -8,6 +10,7 @@ use crate::trial::TaskOverrides;
 
 pub(super) fn check(settings: &JobSettings) -> Result<(), JobError> {
     trials_can_be_meant(settings)?;
+    check_sampling(&settings.sampling)?;
     settings.timeouts.check()?;
     tasks_fit_environment(settings)?;
     job_fits_environment(settings)?;

@@ -3,7 +3,10 @@
 //! A key that Harbor honours and rolltap cannot is an error before anything starts. Harbor ignores a key that it does
 //! not know. rolltap does the same and warns, except in its own section, where such a key is an error.
 
+mod dataset;
 mod harbor;
+mod known_keys;
+mod mcp_file;
 mod migrate;
 mod own;
 mod parts;
@@ -18,10 +21,15 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 pub use crate::trial::RetryConfig;
-pub use harbor::{DatasetRef, JobConfig, Metric, MetricConfig, TaskRef};
+pub use dataset::DatasetRef;
+pub(crate) use dataset::{DatasetPlace, RegistryEntry};
+pub use harbor::{JobConfig, Metric, MetricConfig, TaskRef};
+pub use mcp_file::mcp_servers;
 pub use own::OwnConfig;
 pub use parts::{AgentEntry, EnvironmentSection, VerifierSection};
 pub use settings::{AgentDefaults, SettingsError};
+
+use rolltap_proxy::in_words;
 
 use crate::common::suggest::did_you_mean;
 
@@ -123,7 +131,7 @@ fn typed<T: DeserializeOwned>(fields: &Map<String, Value>) -> Result<T, ConfigEr
     let read = serde_path_to_error::deserialize(serde_ignored::Deserializer::new(value, &mut note));
     let typed = read.map_err(|error| ConfigError::Value {
         key: error.path().to_string(),
-        problem: error.inner().to_string(),
+        problem: in_words(&error.inner().to_string()),
     })?;
     // Only the keys that no field took are checked here.
     refuse::check(fields, &untyped)?;

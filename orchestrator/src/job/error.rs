@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rolltap_proxy::{InvalidAddress, TlsError};
+use rolltap_proxy::{InvalidAddress, InvalidSampling, TlsError};
 
 use super::{JobSettings, PreflightError, ResumeError};
 use crate::admin_client::AdminError;
@@ -35,6 +35,9 @@ pub enum JobError {
         /// The product of the three numbers.
         trials: u64,
     },
+    /// A key that is to override those of requests is not a key of requests.
+    #[error(transparent)]
+    Sampling(#[from] InvalidSampling),
     /// The list of agents is empty.
     #[error("no agent to run")]
     NoAgents,

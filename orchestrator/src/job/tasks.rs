@@ -1,16 +1,25 @@
-//! Finds the tasks that a job's file names: directories, directories of directories, and git repositories.
+//! Finds the tasks that a job's file names: directories, directories of directories, git repositories, and entries of
+//! registry files.
 
+mod argument;
+mod dataset;
 pub(super) mod fnmatch;
 mod git;
+mod registry;
+mod repo;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use futures_util::future::BoxFuture;
 
+pub use argument::{ArgumentError, DatasetArguments};
 pub use git::GitError;
+pub use registry::RegistryError;
+pub use repo::InvalidRepo;
 
 use super::config::{DatasetRef, JobConfig, TaskRef};
-use crate::task::{GitOrigin, Runner, Task, TaskError};
+use crate::common::suggest::did_you_mean;
+use crate::task::{GitOrigin, Runner, Task, TaskError, warn_of_ignored_keys};
 
 /// A task of a job.
 #[derive(Clone, Debug)]
@@ -32,13 +41,27 @@ pub enum TasksError {
     /// A task cannot be fetched from git.
     #[error(transparent)]
     Git(#[from] GitError),
+    /// The keys of a dataset give no place of it.
+    #[error("{0}")]
+    Dataset(String),
+    /// The repository of a dataset has no valid source.
+    #[error(transparent)]
+    Repo(#[from] InvalidRepo),
+    /// A dataset cannot be taken from a registry file.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
     /// No task matches the patterns.
-    #[error("dataset {}: no task matches {}; there are: {}", path.display(), patterns.join(", "), names.join(", "))]
+    #[error(
+        "dataset {dataset}: no task matches {}{}; there are: {}",
+        patterns.join(", "), did_you_mean(suggestion.as_deref()), names.join(", ")
+    )]
     NoMatch {
         /// The dataset.
-        path: PathBuf,
+        dataset: String,
         /// The patterns.
         patterns: Vec<String>,
+        /// The name that is nearest to a pattern.
+        suggestion: Option<String>,
         /// The first five names of the dataset.
         names: Vec<String>,
     },
@@ -66,8 +89,9 @@ async fn find_all(job: &JobConfig, runner: Runner) -> Result<Vec<JobTask>, Tasks
         found.push(single(task, runner).await?);
     }
     for dataset in &job.datasets {
-        found.extend(of_dataset(dataset, runner)?);
+        found.extend(dataset::load(dataset, runner).await?);
     }
+    warn_of_ignored_keys(found.iter().map(|found| &found.task));
     Ok(found)
 }
 
@@ -107,83 +131,4 @@ async fn single(reference: &TaskRef, runner: Runner) -> Result<JobTask, TasksErr
     };
     let (dir, origin) = git::fetch(wanted).await?;
     Ok(JobTask { task: Task::load_for(&dir, runner)?, source, git: Some(origin) })
-}
-
-/// Loads the tasks of a directory in order of their names. Directories that the patterns exclude are not loaded, so
-/// they may be invalid.
-fn of_dataset(dataset: &DatasetRef, runner: Runner) -> Result<Vec<JobTask>, TasksError> {
-    let path = dataset.path.clone().unwrap_or_default();
-    // The dataset has the name of its directory, which a path such as `.` lacks.
-    let root = path.canonicalize().map_err(|_| TaskError::NotADirectory(path.clone()))?;
-    let unreadable = |source| TaskError::Read { path: path.clone(), source };
-    let mut dirs = Vec::new();
-    for entry in root.read_dir().map_err(unreadable)? {
-        let dir = entry.map_err(unreadable)?.path();
-        if is_task(&dir) {
-            dirs.push(dir);
-        }
-    }
-    dirs.sort();
-    if dirs.is_empty() {
-        return Err(TaskError::NothingFound(path).into());
-    }
-    let source = root.file_name().map(|name| name.to_string_lossy().into_owned());
-    let load =
-        |dir: PathBuf| Ok(JobTask { task: Task::load_for(&dir, runner)?, source: source.clone(), git: None });
-    chosen(dataset, path, dirs)?.into_iter().map(load).collect()
-}
-
-fn chosen(dataset: &DatasetRef, path: PathBuf, dirs: Vec<PathBuf>) -> Result<Vec<PathBuf>, TasksError> {
-    let name = |dir: &PathBuf| dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let matches = |dir: &PathBuf, patterns: &[String]| {
-        let name = name(dir);
-        patterns.iter().any(|pattern| fnmatch::matches(pattern, &name))
-    };
-    let names: Vec<_> = dirs.iter().take(5).map(name).collect();
-    let mut left = dirs;
-    // Harbor takes an empty list as absent.
-    if let Some(patterns) = dataset.task_names.as_ref().filter(|patterns| !patterns.is_empty()) {
-        left.retain(|dir| matches(dir, patterns));
-        if left.is_empty() {
-            return Err(TasksError::NoMatch { path, patterns: patterns.clone(), names });
-        }
-    }
-    if let Some(patterns) = &dataset.exclude_task_names {
-        left.retain(|dir| !matches(dir, patterns));
-    }
-    // The limit applies after the patterns, as in Harbor.
-    left.truncate(dataset.n_tasks.unwrap_or(usize::MAX));
-    Ok(left)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn dataset(
-        task_names: &[&str],
-        exclude: &[&str],
-        n_tasks: Option<usize>,
-    ) -> Result<Vec<String>, TasksError> {
-        let list = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
-        let dataset = DatasetRef {
-            path: None,
-            task_names: list(task_names).filter(|list| !list.is_empty()),
-            exclude_task_names: list(exclude),
-            n_tasks,
-        };
-        let dirs = ["d/add-1", "d/add-2", "d/sort"].map(PathBuf::from).to_vec();
-        let left = chosen(&dataset, PathBuf::from("d"), dirs)?;
-        Ok(left.iter().map(|dir| dir.display().to_string()).collect())
-    }
-
-    #[test]
-    fn patterns_choose_and_leave_out_and_a_number_cuts_off() {
-        assert_eq!(dataset(&[], &[], None).unwrap().len(), 3);
-        assert_eq!(dataset(&["add-*"], &[], None).unwrap(), ["d/add-1", "d/add-2"]);
-        assert_eq!(dataset(&["add-*"], &["*-1"], None).unwrap(), ["d/add-2"]);
-        assert_eq!(dataset(&[], &["add-1"], Some(1)).unwrap(), ["d/add-2"]);
-        let error = dataset(&["sub-*"], &[], None).unwrap_err().to_string();
-        assert_eq!(error, "dataset d: no task matches sub-*; there are: add-1, add-2, sort");
-    }
 }

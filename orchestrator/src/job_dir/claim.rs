@@ -102,6 +102,17 @@ impl JobDir {
         }
     }
 
+    /// Returns the process that runs the job: its id, or `None` if the id is not recorded. `None` if no process runs the
+    /// job. Nothing is written.
+    pub(crate) fn runner(&self) -> Option<Option<u32>> {
+        let path = self.path.join(LOCK);
+        let file = File::open(&path).ok()?;
+        match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => Some(fs::read_to_string(&path).ok()?.trim().parse().ok()),
+            Ok(()) | Err(TryLockError::Error(_)) => None,
+        }
+    }
+
     /// Returns whether this is the directory of a job, or a directory whose process died before it wrote `config.json`.
     fn may_be_a_jobs(&self) -> io::Result<bool> {
         if !self.path.is_dir() {
@@ -156,9 +167,11 @@ mod tests {
         assert!(first.is_new);
         let error = JobDir::claim(dir.path(), "one").unwrap_err().to_string();
         assert!(error.contains(&format!("another run (process {})", std::process::id())), "{error}");
+        assert_eq!(first.dir.runner(), Some(Some(std::process::id())));
         fs::write(first.dir.config(), "{}").unwrap();
         drop(first);
         assert!(!JobDir::claim(dir.path(), "one").unwrap().is_new);
+        assert_eq!(JobDir::at(&dir.path().join("one")).runner(), None);
     }
 
     #[test]

@@ -47,6 +47,9 @@ pub struct TaskConfig {
     pub multi_step_reward_strategy: Option<RewardStrategy>,
     /// The steps: several instructions that are worked on in one environment.
     pub steps: Vec<StepConfig>,
+    /// The keys of the file that Harbor does not know, as they are written.
+    #[serde(skip)]
+    pub(crate) ignored_keys: Vec<String>,
 }
 
 /// `[task]`

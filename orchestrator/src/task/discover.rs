@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::ignored::warn_of_ignored_keys;
 use super::{CONFIG, Runner, Task, TaskError};
 
 /// Loads the task at `path`, or all tasks in the directory `path`, sorted by name.
@@ -24,7 +25,9 @@ pub fn discover_for(path: &Path, runner: Runner) -> Result<Vec<Task>, TaskError>
     }
     // A directory with `task.toml` is a task, whatever its sub-directories contain.
     if path.join(CONFIG).exists() {
-        return Ok(vec![Task::load_for(path, runner)?]);
+        let task = Task::load_for(path, runner)?;
+        warn_of_ignored_keys([&task]);
+        return Ok(vec![task]);
     }
     let unreadable = |source| TaskError::Read { path: path.to_owned(), source };
     let mut tasks = Vec::new();
@@ -34,6 +37,7 @@ pub fn discover_for(path: &Path, runner: Runner) -> Result<Vec<Task>, TaskError>
             tasks.push(Task::load_for(&dir, runner)?);
         }
     }
+    warn_of_ignored_keys(&tasks);
     tasks.sort_by(|one, other| one.name.cmp(&other.name));
     if tasks.is_empty() { Err(TaskError::NothingFound(path.to_owned())) } else { Ok(tasks) }
 }

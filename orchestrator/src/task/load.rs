@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
+use super::ignored::warn_of_ignored_keys;
 use super::inputs::{Input, InputDirs};
 use super::instruction::without_canary;
 use super::{
@@ -27,10 +28,12 @@ impl Task {
     /// # Errors
     /// The first error in the task. All unsupported features are one error.
     pub fn load(dir: &Path) -> Result<Self, TaskError> {
-        Self::load_for(dir, Runner::Rolltap)
+        let task = Self::load_for(dir, Runner::Rolltap)?;
+        warn_of_ignored_keys([&task]);
+        Ok(task)
     }
 
-    /// Loads the task in `dir` for the given runner of trials.
+    /// Loads the task in `dir` for the given runner of trials. The caller warns of ignored keys, once for all tasks.
     pub(crate) fn load_for(dir: &Path, runner: Runner) -> Result<Self, TaskError> {
         let dir = dir.canonicalize().map_err(|_| TaskError::NotADirectory(dir.to_owned()))?;
         let path = dir.join(CONFIG);

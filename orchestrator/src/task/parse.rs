@@ -1,4 +1,4 @@
-//! Parses `task.toml`. Reports keys that Harbor does not know, and rejects impossible values.
+//! Parses `task.toml`. Notes keys that Harbor does not know, and rejects impossible values.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use super::check::check_values;
 use super::config::{EnvironmentConfig, TaskConfig, VerifierConfig};
 
 impl TaskConfig {
-    /// Parses `text`, the content of `path`. Warns about keys that Harbor does not know.
+    /// Parses `text`, the content of `path`.
     pub(super) fn parse(text: &str, path: &Path) -> Result<Self, TaskError> {
         let wrong = |error: toml::de::Error| TaskError::Toml {
             path: path.to_owned(),
@@ -18,9 +18,7 @@ impl TaskConfig {
         let mut config: Self =
             serde_ignored::deserialize(deserializer, |key| unknown.push(written(&key.to_string())))
                 .map_err(wrong)?;
-        if !unknown.is_empty() {
-            tracing::warn!(file = %path.display(), keys = unknown.join(", "), "ignoring keys that Harbor does not know");
-        }
+        config.ignored_keys = unknown;
         // Old spellings are moved to their new keys first, so that the checks see all values.
         config.migrate_version(path)?;
         config.environment.migrate("environment", path)?;

@@ -45,6 +45,7 @@ async fn run_hook(environment: &Environment, hook: &Collect) -> Result<(), Strin
     match output.exit_code {
         Some(0) => Ok(()),
         _ if output.timed_out => Err("ran out of time".to_owned()),
-        code => Err(format!("ended with {code:?}: {}", output.last_words())),
+        Some(code) => Err(format!("ended with exit code {code}: {}", output.last_words())),
+        None => Err(format!("was killed: {}", output.last_words())),
     }
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
+use super::dataset::DatasetRef;
 use super::parts::{AgentEntry, EnvironmentSection, VerifierSection};
 use crate::task::Artifact;
 
@@ -46,7 +47,7 @@ pub struct JobConfig {
     pub metrics: Vec<MetricConfig>,
     /// The agents. `None` for Harbor's default, the oracle.
     pub agents: Option<Vec<AgentEntry>>,
-    /// Directories of tasks.
+    /// Sets of tasks.
     pub datasets: Vec<DatasetRef>,
     /// Single tasks.
     pub tasks: Vec<TaskRef>,
@@ -82,20 +83,6 @@ pub enum Metric {
     Mean,
 }
 
-/// A directory of tasks.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct DatasetRef {
-    /// The directory.
-    pub path: Option<PathBuf>,
-    /// Shell patterns. The name of a task's directory must match at least one.
-    pub task_names: Option<Vec<String>>,
-    /// Shell patterns. Tasks whose directory name matches any of these are excluded.
-    pub exclude_task_names: Option<Vec<String>>,
-    /// The maximum number of the remaining tasks, in order of their names.
-    pub n_tasks: Option<usize>,
-}
-
 /// A single task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -119,9 +106,7 @@ impl JobConfig {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let wrong = |key: String, problem: &str| ConfigError::Value { key, problem: problem.to_owned() };
         for (at, dataset) in self.datasets.iter().enumerate() {
-            if dataset.path.is_none() {
-                return Err(wrong(format!("datasets[{at}]"), "expected `path`, a directory of tasks"));
-            }
+            dataset.place().map_err(|problem| wrong(format!("datasets[{at}]"), &problem))?;
         }
         for (at, task) in self.tasks.iter().enumerate() {
             if task.path.is_none() {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use rolltap_proxy::History;
+use rolltap_proxy::{History, in_words};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -122,6 +122,6 @@ impl OwnConfig {
             return Err(ConfigError::Unknown { key, nearest, known: KEYS.join(", ") });
         }
         serde_path_to_error::deserialize(section)
-            .map_err(|error| wrong(format!("rolltap.{}", error.path()), error.inner().to_string()))
+            .map_err(|error| wrong(format!("rolltap.{}", error.path()), in_words(&error.inner().to_string())))
     }
 }

@@ -3,9 +3,11 @@
 use serde_json::{Map, Value};
 
 use super::ConfigError;
+use super::known_keys::{is_index, nearest_to};
+use crate::common::suggest::did_you_mean;
 
 /// A value that has no effect.
-enum Harmless {
+pub(super) enum Harmless {
     Null,
     Bool(bool),
     Number(i64),
@@ -19,12 +21,13 @@ enum Harmless {
 use Harmless::{Anything, Bool, Empty, Null, Number, Text};
 
 /// A key (`*` for any index of a list), its harmless values, and the reason why others are refused.
-type Rule = (&'static str, &'static [Harmless], &'static str);
+pub(super) type Rule = (&'static str, &'static [Harmless], &'static str);
 
-const REGISTRY: &str = "a dataset is a directory here: download it and give its path";
+const REGISTRY: &str =
+    "datasets of Harbor Hub and registries at a URL are not fetched: give path, repo or registry_path";
 const GUARANTEE: &str = "CPU and memory are limits";
 
-const RULES: &[Rule] = &[
+pub(super) const RULES: &[Rule] = &[
     ("install_only", &[Bool(false)], "a trial runs to its end"),
     ("skip_credential_checks", &[Anything], ""),
     ("debug", &[Anything], ""),
@@ -55,14 +58,8 @@ const RULES: &[Rule] = &[
     ("verifier.kwargs", &[Empty], "the verifier is the task's tests/test.sh"),
     ("verifier.extra_allowed_hosts", &[Empty], "the task's allowed_hosts decide"),
     ("metrics.*.kwargs", &[Empty], "no metric here has settings"),
-    ("datasets.*.name", &[Null], REGISTRY),
-    ("datasets.*.version", &[Null], REGISTRY),
     ("datasets.*.ref", &[Null], REGISTRY),
     ("datasets.*.registry_url", &[Null], REGISTRY),
-    ("datasets.*.registry_path", &[Null], REGISTRY),
-    ("datasets.*.repo", &[Null], REGISTRY),
-    ("datasets.*.overwrite", &[Anything], ""),
-    ("datasets.*.download_dir", &[Anything], ""),
     ("tasks.*.name", &[Null], "a task is a directory or comes from git: give its path"),
     ("tasks.*.ref", &[Null], "a task is a directory or comes from git: give its path"),
 ];
@@ -77,7 +74,13 @@ pub(super) fn check(fields: &Map<String, Value>, untyped: &[String]) -> Result<(
         match RULES.iter().find(|(key, ..)| matches(key, &steps)) {
             Some((_, harmless, _)) if harmless.iter().any(|kind| kind.is(value)) => {}
             Some((_, _, why)) => refused.push(format!("{} = {value} ({why})", written(&steps))),
-            None => tracing::warn!(key = written(&steps), "a key that Harbor does not know, passed over"),
+            None => {
+                let hint = did_you_mean(nearest_to(&steps));
+                tracing::warn!(
+                    "job file: ignoring {}, a key that Harbor does not know{hint}",
+                    written(&steps)
+                );
+            }
         }
     }
     if refused.is_empty() { Ok(()) } else { Err(ConfigError::Refused(refused)) }
@@ -112,10 +115,6 @@ fn matches(key: &str, steps: &[&str]) -> bool {
     let pattern: Vec<&str> = key.split('.').collect();
     let step = |(pattern, step): (&&str, &&str)| pattern == step || (*pattern == "*" && is_index(step));
     pattern.len() == steps.len() && pattern.iter().zip(steps).all(step)
-}
-
-fn is_index(step: &str) -> bool {
-    step.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Formats a path as users write it: `agents[0].skills`.

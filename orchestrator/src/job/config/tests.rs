@@ -112,14 +112,15 @@ fn what_cannot_be_honoured_is_named_with_its_value_all_at_once() {
 install_only: true
 agents: [{name: nop, load_trajectory: x}]
 environment: {extra_docker_compose: [x], kwargs: {}, type: docker}
-datasets: [{path: d, repo: org/tasks}]
+datasets: [{path: d, registry_url: 'https://h/r.json'}]
 ";
     assert_eq!(
         error_of(text),
         "rolltap cannot honour install_only = true (a trial runs to its end); \
          agents[0].load_trajectory = \"x\" (agents start without a past); \
          environment.extra_docker_compose = [\"x\"] (environments are single containers); \
-         datasets[0].repo = \"org/tasks\" (a dataset is a directory here: download it and give its path)"
+         datasets[0].registry_url = \"https://h/r.json\" (datasets of Harbor Hub and registries at a URL are not \
+         fetched: give path, repo or registry_path)"
     );
     let harmless =
         "{install_only: false, user_agent: null, debug: true, environment: {delete: true}, colour: red}";
@@ -143,11 +144,13 @@ fn mounts_have_the_form_of_compose_files() {
 }
 
 #[test]
-fn a_dataset_of_a_registry_is_refused_by_its_name() {
+fn a_dataset_without_a_place_is_refused_by_its_name() {
+    let error = error_of("datasets: [{name: terminal-bench, version: '2.0'}]");
     assert!(
-        error_of("datasets: [{name: terminal-bench, version: '2.0'}]")
-            .contains("datasets[0].name = \"terminal-bench\"")
+        error.starts_with("datasets[0]: the dataset \"terminal-bench\" is looked up in no registry"),
+        "{error}"
     );
+    read("datasets: [{name: bench, registry_path: r.json}, {repo: org/tasks, path: d}]").unwrap();
 }
 
 #[test]

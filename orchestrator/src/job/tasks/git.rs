@@ -53,7 +53,10 @@ pub enum GitError {
         path: PathBuf,
     },
     /// The commit does not contain the task's directory.
-    #[error("task from {url}: version {commit} has no directory {}", path.display())]
+    #[error(
+        "task from {url}: version {commit} has no directory {}: the key `path`, or --path, names the directory in the \
+         repository", path.display()
+    )]
     NoSuchPath {
         /// The repository.
         url: String,
@@ -87,9 +90,15 @@ pub(super) async fn fetch(wanted: Wanted<'_>) -> Result<(PathBuf, GitOrigin), Gi
     };
     let repository = Repository { url: &url };
     let asked = match wanted.commit {
-        Some(commit) => commit.to_owned(),
+        Some(commit) if is_whole_id(commit) => commit.to_owned(),
+        Some(revision) => repository.resolved(revision).await?,
         None => repository.newest().await?,
     };
+    if !wanted.anew
+        && let Some(dir) = within_another(&kept_in, &url, &asked, &path)
+    {
+        return Ok((dir, GitOrigin { url, commit: asked, path }));
+    }
     let place = kept_in.join(key(&url, &asked, &path));
     let at = |path: &Path| {
         let path = path.to_owned();
@@ -115,8 +124,19 @@ pub(super) async fn fetch(wanted: Wanted<'_>) -> Result<(PathBuf, GitOrigin), Gi
     Ok((dir, GitOrigin { url, commit, path }))
 }
 
+/// Returns the directory within a directory of the same version that the cache already has.
+fn within_another(cache: &Path, url: &str, commit: &str, path: &Path) -> Option<PathBuf> {
+    path.ancestors().skip(1).filter(|_| is_whole_id(commit)).find_map(|ancestor| {
+        let place = cache.join(key(url, commit, ancestor));
+        // The version is written last, so the files beside it are complete.
+        let is_complete = place.join("version").is_file();
+        let dir = place.join("task").join(name(ancestor)).join(path.strip_prefix(ancestor).ok()?);
+        Some(dir).filter(|dir| is_complete && dir.is_dir())
+    })
+}
+
 /// Normalizes a path without `.` and `..`. Returns `None` if the path is absolute or leads out of the repository.
-fn within(path: &Path) -> Option<PathBuf> {
+pub(super) fn within(path: &Path) -> Option<PathBuf> {
     let mut clean = PathBuf::new();
     for part in path.components() {
         match part {
@@ -156,13 +176,39 @@ struct Repository<'a> {
 
 impl Repository<'_> {
     async fn newest(&self) -> Result<String, GitError> {
-        let listed = self.git(None, "ls-remote", &["--", self.url, "HEAD"]).await?;
-        let commit = listed.split_whitespace().next().unwrap_or_default().to_owned();
-        if is_whole_id(&commit) {
-            return Ok(commit);
+        let commit = self.commit_of(&["HEAD"]).await?;
+        commit.ok_or_else(|| self.failed("ls-remote", "the repository has no HEAD; give git_commit_id"))
+    }
+
+    /// Returns the commit of a branch or tag. An abbreviated id is returned as it is, because a server does not expand
+    /// it.
+    async fn resolved(&self, revision: &str) -> Result<String, GitError> {
+        // `git checkout` would take it for an option.
+        if revision.starts_with('-') {
+            return Err(self.failed("fetch", "a revision does not begin with a dash"));
         }
-        let said = "the repository has no HEAD; give git_commit_id".to_owned();
-        Err(GitError::Failed { url: self.url.to_owned(), action: "ls-remote".to_owned(), said })
+        // An annotated tag has its commit under its name with `^{}`.
+        let [peeled, tag, branch] = [
+            format!("refs/tags/{revision}^{{}}"),
+            format!("refs/tags/{revision}"),
+            format!("refs/heads/{revision}"),
+        ];
+        let commit = self.commit_of(&[revision, &peeled, &tag, &branch]).await?;
+        Ok(commit.unwrap_or_else(|| revision.to_owned()))
+    }
+
+    /// Returns the commit of the first of these references that the repository has.
+    async fn commit_of(&self, references: &[&str]) -> Result<Option<String>, GitError> {
+        let listed = self.git(None, "ls-remote", &[&["--", self.url][..], references].concat()).await?;
+        let named = |name: &&str| {
+            let mut lines = listed.lines().filter_map(|line| line.split_once('\t'));
+            lines.find(|(_, listed)| listed == name).map(|(commit, _)| commit.to_owned())
+        };
+        Ok(references.iter().find_map(named).filter(|commit| is_whole_id(commit)))
+    }
+
+    fn failed(&self, action: &str, said: &str) -> GitError {
+        GitError::Failed { url: self.url.to_owned(), action: action.to_owned(), said: said.to_owned() }
     }
 
     /// Downloads a version's task to `dir`. Returns the full commit id.

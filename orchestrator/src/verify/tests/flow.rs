@@ -85,7 +85,7 @@ async fn every_command_of_the_task_runs_and_a_failed_one_is_logged() {
     environment.stop().await.unwrap();
     let lines = context.lines();
     assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("exit 3") && lines[0].contains("ended with Some(3): no"), "{lines:?}");
+    assert!(lines[0].contains("exit 3") && lines[0].contains("ended with exit code 3: no"), "{lines:?}");
 }
 
 #[tokio::test]

@@ -90,7 +90,7 @@ async fn many_at_once_fetch_one_after_the_other() {
 async fn a_path_that_is_not_there_or_leads_out_is_named() {
     let (origin, cache) = (Origin::new(), tempfile::tempdir().unwrap());
     let missing = got(&origin.url(), None, "tasks/none", cache.path()).await.unwrap_err().to_string();
-    assert!(missing.ends_with("has no directory tasks/none"), "{missing}");
+    assert!(missing.contains("has no directory tasks/none: "), "{missing}");
     for path in ["../x", "/etc", "a/../../x"] {
         let error = got(&origin.url(), None, path, cache.path()).await.unwrap_err();
         assert!(matches!(error, GitError::Path { .. }), "{error}");
