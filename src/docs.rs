@@ -3,6 +3,7 @@
 mod cli;
 mod environment;
 mod example_file;
+mod harbor;
 mod markdown;
 mod settings;
 mod variables;
@@ -35,6 +36,11 @@ fn generated_page_of_the_environment() {
 #[test]
 fn generated_page_of_the_command_line() {
     is_current_below_introduction("docs/reference/cli.md", &cli::page(command()));
+}
+
+#[test]
+fn generated_page_of_harbors_options() {
+    is_current_below_introduction("docs/reference/harbor-options.md", &harbor::page());
 }
 
 /// The whole command line, with the parts that clap adds when it parses.

@@ -9,6 +9,7 @@ mod agent;
 mod agents;
 mod check;
 mod clean;
+mod command_line;
 mod completions;
 mod connection_options;
 mod demo;
@@ -103,6 +104,11 @@ impl Command {
     fn tells(&self) -> bool {
         matches!(self, Self::Proxy(_) | Self::Sim(_) | Self::Agent(_) | Self::Env(_))
     }
+
+    /// Whether an option of the command asks for all details of the log.
+    fn debugs(&self) -> bool {
+        matches!(self, Self::Run(arguments) if arguments.debug)
+    }
 }
 
 /// The result of a command that started.
@@ -114,9 +120,15 @@ enum Outcome {
 }
 
 fn main() -> ExitCode {
-    // clap exits with code 2 at wrong usage, and with code 0 after help.
-    let cli = Cli::parse();
-    terminal::start_logging(cli.verbose, cli.command.tells(), cli.log_format);
+    let cli = match command_line::parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            terminal::report(&error);
+            return ExitCode::from(2);
+        }
+    };
+    let verbosity = if cli.command.debugs() { cli.verbose.max(2) } else { cli.verbose };
+    terminal::start_logging(verbosity, cli.command.tells(), cli.log_format);
     let result = match runtime() {
         Ok(runtime) => runtime.block_on(execute(cli.command)),
         Err(error) => Err(error.into()),

@@ -1,5 +1,8 @@
 //! `rolltap run`
 
+mod env_file;
+mod harbor_options;
+mod harbor_table;
 mod options;
 
 use std::path::{Path, PathBuf};
@@ -12,6 +15,10 @@ use rolltap_orchestrator::trial::Events;
 use rolltap_orchestrator::trial::runner::harbor::HarborSettings;
 use rolltap_proxy::{Address, PlaneTls};
 
+pub(crate) use self::env_file::load as load_env_file;
+pub(crate) use self::harbor_table::remedy;
+#[cfg(test)]
+pub(crate) use self::harbor_table::{Here, OPTIONS as HARBOR_OPTIONS};
 pub(crate) use self::options::Arguments;
 use crate::connection_options::{admin_tls, warn_of_plain_text};
 use crate::token_file::read_token;
@@ -20,6 +27,11 @@ use crate::{Outcome, terminal};
 pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<Outcome> {
     let file = job_file(&arguments)?;
     let JobFile { job, own } = with_flags(file, &mut arguments)?;
+    if job.agents.iter().flatten().all(|agent| agent.name.is_none()) && !arguments.quiet {
+        terminal::note(
+            "note: no agent is chosen, so the oracle runs the solution of each task; -a chooses an agent",
+        );
+    }
     // Lines of progress are not JSON.
     let mut progress = Progress::for_stderr(arguments.quiet || job.quiet || terminal::logs_json());
     let json = arguments.json;
@@ -63,26 +75,14 @@ fn with_flags(mut file: JobFile, arguments: &mut Arguments) -> anyhow::Result<Jo
     job.job_name = arguments.job_name.take().or(job.job_name.take());
     job.timeout_multiplier = arguments.timeout_multiplier.or(job.timeout_multiplier);
     job.retry.max_retries = arguments.max_retries.unwrap_or(job.retry.max_retries);
-    job.environment.force_build |= arguments.force_build;
+    if arguments.force_build || arguments.no_force_build {
+        job.environment.force_build = arguments.force_build;
+    }
     own.n_concurrent_per_task = arguments.n_concurrent_per_task.or(own.n_concurrent_per_task);
     own.max_empty_trials = arguments.max_empty_trials.or(own.max_empty_trials);
     own.environment = arguments.environment.map(|kind| kind.to_string()).or(own.environment.take());
-    // Like every flag, paths override the file: they replace all of its tasks and datasets.
-    if !arguments.path.is_empty() {
-        job.tasks.clear();
-        job.datasets.clear();
-        for path in &arguments.path {
-            tasks::at_path(job, path).with_context(|| format!("no usable task at {}", path.display()))?;
-        }
-    }
-    if let Some(name) = arguments.agent.take() {
-        job.agents = Some(vec![AgentEntry { name: Some(name), ..AgentEntry::default() }]);
-    }
-    if let Some(model) = &arguments.model {
-        for agent in job.agents.iter_mut().flatten() {
-            agent.model_name = Some(model.clone());
-        }
-    }
+    let (paths, agents) = (std::mem::take(&mut arguments.path), agents(arguments, job));
+    std::mem::take(&mut arguments.harbor).apply(job, paths, agents)?;
     // An upstream on the command line replaces the proxy of the file, and --proxy replaces its token and files too.
     if arguments.proxy.is_some() || !arguments.upstream.is_empty() {
         own.proxy = arguments.proxy.take();
@@ -100,6 +100,21 @@ fn with_flags(mut file: JobFile, arguments: &mut Arguments) -> anyhow::Result<Jo
     arguments.upstream_connections.or(own);
     arguments.plane_tls.or(own);
     Ok(file)
+}
+
+/// Returns an agent per model of the flags. `None` if the flags name neither agent nor model.
+fn agents(arguments: &mut Arguments, job: &JobConfig) -> Option<Vec<AgentEntry>> {
+    let models = std::mem::take(&mut arguments.model);
+    let agents = match arguments.agent.take() {
+        Some(name) => vec![AgentEntry { name: Some(name), ..AgentEntry::default() }],
+        None => job.agents.clone()?,
+    };
+    if models.is_empty() {
+        return Some(agents);
+    }
+    let with =
+        |agent: &AgentEntry, model: &String| AgentEntry { model_name: Some(model.clone()), ..agent.clone() };
+    Some(agents.iter().flat_map(|agent| models.iter().map(|model| with(agent, model))).collect())
 }
 
 async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyhow::Result<JobSettings> {

@@ -18,6 +18,7 @@ mod cli {
     mod export_groups;
     mod export_of_a_store;
     mod full_disk;
+    mod harbor_options;
     mod harbor_tasks;
     mod health;
     mod help;
@@ -43,4 +44,5 @@ mod cli {
     mod small_disk;
     mod usage;
     mod version;
+    mod wrong_values;
 }

@@ -10,7 +10,9 @@ use rolltap_orchestrator::job::summary::Rows;
 use rolltap_proxy::Address;
 use serde_json::{Map, Value};
 
+use super::harbor_options::HarborOptions;
 use crate::connection_options::{PlaneTlsOptions, UpstreamConnectionOptions};
+use crate::option_values::{factor, json_object, one_or_more, option, variable, whole};
 use crate::option_values::{json_object, option, variable};
 use crate::prompt_options::PromptOptions;
 use crate::trace_options::TraceOptions;
@@ -25,7 +27,8 @@ pub(crate) struct Arguments {
     /// Run this Harbor task directory, or all tasks in this directory. Repeat the flag for more.
     ///
     /// These tasks replace the tasks of --config.
-    #[arg(short, long, required_unless_present_any = ["config", "resume"], value_name = "PATH")]
+    #[arg(short, long, required_unless_present_any = ["config", "resume", "dataset", "repo"],
+          value_name = "PATH")]
     pub(super) path: Vec<PathBuf>,
     /// Read this job file of Harbor, in YAML or JSON. Flags override it.
     ///
@@ -35,24 +38,27 @@ pub(crate) struct Arguments {
     /// Resume the interrupted job in this directory, with its configuration.
     ///
     /// Completed trials stay, and interrupted trials run again.
-    #[arg(long, value_name = "JOB_DIR", conflicts_with_all = ["config", "path", "job_name", "jobs_dir"])]
+    #[arg(long, value_name = "JOB_DIR",
+          conflicts_with_all = ["config", "path", "dataset", "repo", "job_name", "jobs_dir"])]
     pub(super) resume: Option<PathBuf>,
     /// Run this many samples of each task, which form a group. A job has at most 100000 trials. [default: 1]
-    #[arg(short = 'k', long, visible_alias = "n-attempts", value_name = "NUMBER")]
+    #[arg(short = 'k', long, visible_alias = "n-attempts", value_name = "NUMBER",
+          value_parser = one_or_more::<NonZeroU32>, allow_negative_numbers = true)]
     pub(super) samples: Option<NonZeroU32>,
     /// Run this many trials at the same time. A resumed job may have another number. [default: 4]
-    #[arg(short = 'n', long, visible_alias = "n-concurrent", value_name = "NUMBER")]
+    #[arg(short = 'n', long, visible_alias = "n-concurrent", value_name = "NUMBER",
+          value_parser = one_or_more::<NonZeroUsize>, allow_negative_numbers = true)]
     pub(super) concurrency: Option<NonZeroUsize>,
     /// Run at most this many trials of one task at the same time. [default: the value of --concurrency]
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = one_or_more::<NonZeroUsize>, allow_negative_numbers = true)]
     pub(super) n_concurrent_per_task: Option<NonZeroUsize>,
     /// Stop the job after this many trials in a row without trainable tokens; 0 never stops it. [default: 20]
     ///
     /// Such trials are typical of a router before vLLM that removes token ids.
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = whole, allow_negative_numbers = true)]
     pub(super) max_empty_trials: Option<u32>,
     /// Retry a sample up to this often if its trial fails for a reason that is not the agent's. [default: 0]
-    #[arg(short = 'r', long, value_name = "NUMBER")]
+    #[arg(short = 'r', long, value_name = "NUMBER", value_parser = whole, allow_negative_numbers = true)]
     pub(super) max_retries: Option<u32>,
     /// Create the directory of the job in this directory. [default: jobs]
     #[arg(short = 'o', long, env = "ROLLTAP_JOBS_DIR", value_name = "DIR")]
@@ -63,24 +69,36 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME")]
     pub(super) job_name: Option<String>,
     /// Multiply each time limit of each task by this factor. [default: 1]
-    #[arg(long, value_name = "FACTOR")]
+    #[arg(long, value_name = "FACTOR", value_parser = factor, allow_negative_numbers = true)]
     pub(super) timeout_multiplier: Option<f64>,
     /// Hide the progress of running trials.
-    #[arg(short, long)]
+    #[arg(short, long, visible_alias = "silent")]
     pub(super) quiet: bool,
     /// Print a row per trial and a row per task in the summary if these tables have at most this many rows, or `all`.
     #[arg(long, value_name = "NUMBER", default_value_t)]
     pub(super) rows: Rows,
+    /// Log all details, like -vv.
+    #[arg(long)]
+    pub(crate) debug: bool,
+    /// Confirm everything. It has no effect, because rolltap asks nothing; scripts for Harbor have it.
+    #[arg(short, long)]
+    #[expect(dead_code, reason = "it has no effect")]
+    pub(super) yes: bool,
+    /// Set the variables of this .env file before the job, in place of those of the shell.
+    ///
+    /// It has a line NAME=VALUE for each variable. Tasks and job files refer to them as ${NAME}.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) env_file: Option<PathBuf>,
     /// Print events as JSON lines on standard output. The summary goes to standard error.
     #[arg(long)]
     pub(super) json: bool,
 
-    /// Choose the agent that works at the tasks.
+    /// Choose the agent that works at the tasks. [default: oracle]
     ///
     /// Built-in agents are oracle (the solution of the task), nop (no action), command (a shell command) and terminal
     /// (rolltap's own agent). `rolltap agents` lists the installed agents, like claude-code and codex. The path of a
     /// definition file chooses your own agent.
-    #[arg(short, long, required_unless_present_any = ["config", "resume"], value_name = "AGENT", help_heading = AGENT)]
+    #[arg(short, long, value_name = "AGENT", help_heading = AGENT)]
     pub(super) agent: Option<String>,
     /// Run this shell command inside each environment, for agent command.
     ///
@@ -90,7 +108,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "COMMAND", help_heading = AGENT)]
     pub(super) agent_command: Option<String>,
     /// Stop agent terminal after this many turns, like its option max_turns. [default: 100]
-    #[arg(long, value_name = "NUMBER", help_heading = AGENT)]
+    #[arg(long, value_name = "NUMBER", value_parser = one_or_more::<u32>, allow_negative_numbers = true,
+          help_heading = AGENT)]
     pub(super) max_turns: Option<u32>,
     /// Set an option of agent terminal or of an installed agent. Repeat the flag for more.
     ///
@@ -114,7 +133,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TYPE", help_heading = AGENT)]
     pub(super) harbor_env: Option<String>,
     /// Set a keyword argument of the environment of Harbor, for environment harbor. Repeat the flag for more.
-    #[arg(long, visible_alias = "ek", value_name = "NAME=VALUE", value_parser = option, help_heading = AGENT)]
+    #[arg(long, visible_aliases = ["ek", "environment-kwarg"], value_name = "NAME=VALUE", value_parser = option,
+          help_heading = AGENT)]
     pub(super) harbor_env_kwarg: Vec<(String, Value)>,
     /// Run Harbor with this Python, which has the package harbor 0.25. [default: python3]
     ///
@@ -122,16 +142,21 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ROLLTAP_HARBOR_PYTHON", value_name = "PATH", help_heading = AGENT)]
     pub(super) harbor_python: Option<PathBuf>,
     /// Build images even if an earlier job built them, or if a task with a Dockerfile names a ready image.
-    #[arg(long, help_heading = AGENT)]
+    #[arg(long, overrides_with = "no_force_build", help_heading = AGENT)]
     pub(super) force_build: bool,
+    /// Build only images that are missing, which is the default.
+    #[arg(long, overrides_with = "force_build", help_heading = AGENT)]
+    pub(super) no_force_build: bool,
 
-    /// Use this model, by its name at the upstream. [default: the only model of the upstream]
+    /// Use this model, by its name at the upstream. Repeat the flag to run the agent with several models. [default: the
+    /// only model of the upstream]
     #[arg(short, long, env = "ROLLTAP_MODEL", value_name = "MODEL", help_heading = MODEL)]
-    pub(super) model: Option<String>,
+    pub(super) model: Vec<String>,
     /// Use the vLLM server at this URL, with or without /v1. Repeat the flag for several replicas of one model.
     ///
     /// The job embeds a proxy before the servers.
-    #[arg(long, env = "ROLLTAP_UPSTREAM", value_name = "URL", value_delimiter = ',', help_heading = MODEL)]
+    #[arg(long, visible_alias = "base-url", env = "ROLLTAP_UPSTREAM", value_name = "URL", value_delimiter = ',',
+          help_heading = MODEL)]
     pub(super) upstream: Vec<Address>,
     /// Send this API key to the upstreams (vLLM's --api-key).
     #[arg(long, env = "ROLLTAP_UPSTREAM_API_KEY", value_name = "KEY", hide_env_values = true, help_heading = MODEL)]
@@ -177,9 +202,11 @@ pub(crate) struct Arguments {
     pub(super) prompts: PromptOptions,
     #[command(flatten)]
     pub(super) traces: TraceOptions,
+    #[command(flatten)]
+    pub(super) harbor: HarborOptions,
 }
 
-const AGENT: &str = "Agent";
+pub(super) const AGENT: &str = "Agent";
 const MODEL: &str = "Model";
 
 const AFTER_HELP: &str = "\

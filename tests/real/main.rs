@@ -24,6 +24,7 @@ mod gemini;
 mod gym;
 mod harbor;
 mod harbor_jobs;
+mod harbor_options;
 mod harness;
 mod hostile;
 mod image;
