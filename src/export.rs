@@ -13,6 +13,7 @@ use rolltap_rollout::export::formats::prime_rl::PrimeRlOptions;
 use rolltap_rollout::export::pipeline::advantage::Advantage;
 use rolltap_rollout::export::pipeline::rules::{Comparison, Failed, OnFork, Rules, ShortGroups, Staleness};
 use rolltap_rollout::ids::RewardVersion;
+use rolltap_rollout::rollout::RewardRule;
 use tokio_util::sync::CancellationToken;
 
 use crate::option_values::reward_version;
@@ -72,9 +73,12 @@ pub(crate) struct Arguments {
     /// Choose how to weigh the trials of a group against each other. [default: the choice of the format]
     #[arg(long, value_name = "RULE", value_parser = named::<Advantage>(), help_heading = WEIGHT)]
     advantage: Option<Advantage>,
-    /// Train on this named reward of the verifier instead of the reward of the trial.
-    #[arg(long, value_name = "NAME", help_heading = WEIGHT)]
-    reward: Option<String>,
+    /// Make the number to train on by this rule, instead of the reward of the trial.
+    ///
+    /// The rule is the name of a reward of the verifier, `mean` or `sum` of all rewards, or a weighted sum like
+    /// `correctness=0.8,style=0.2`.
+    #[arg(long, value_name = "RULE", help_heading = WEIGHT)]
+    reward: Option<RewardRule>,
     /// Take the rewards of this version, which `rolltap regrade` made. [default: the reward of each trial itself]
     #[arg(long, visible_alias = "rewards", value_name = "VERSION", value_parser = reward_version,
           help_heading = WEIGHT)]

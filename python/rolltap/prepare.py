@@ -23,11 +23,19 @@ class Prepare:
     on_fork: Literal["all", "longest", "error"] = "all"
     failed: Literal["mask", "zero"] = "mask"
     train_constrained: bool = False
+    reward: str | None = None
+    """The rule that makes the number to train on: the name of a reward, `mean`, `sum`, or `NAME=WEIGHT,NAME=WEIGHT`.
+    None for the reward of the trial.
+    """
 
     def params(self) -> dict[str, str]:
         """Returns the query that requests this preparation."""
-        query = {"prepare": self.extent, "on_fork": self.on_fork, "failed": self.failed}
-        return {**query, "train_constrained": "true"} if self.train_constrained else {**query}
+        query: dict[str, str] = {"prepare": self.extent, "on_fork": self.on_fork, "failed": self.failed}
+        if self.train_constrained:
+            query["train_constrained"] = "true"
+        if self.reward is not None:
+            query["reward"] = self.reward
+        return query
 
 
 def usable(prepared: Prepared) -> Prepared:

@@ -1,10 +1,12 @@
 //! The rows of a sealed trial with its reward: one row per branch.
 
 mod reward;
+mod reward_rule;
 
 use std::collections::{BTreeMap, HashSet};
 
 pub use reward::{Reward, TrialRewards};
+pub use reward_rule::{InvalidRewardRule, RewardRule};
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Call, CallRole, CallStatus};

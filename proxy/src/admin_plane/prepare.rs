@@ -3,6 +3,7 @@
 use rolltap_rollout::export::choices::Named;
 use rolltap_rollout::export::pipeline::prepare::{Extent, PrepareOptions};
 use rolltap_rollout::export::pipeline::rules::OnFork;
+use rolltap_rollout::rollout::InvalidRewardRule;
 
 /// A parameter that cannot be followed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -11,6 +12,8 @@ pub(super) enum InvalidChoice {
     Unknown { parameter: &'static str, value: String, accepted: String },
     #[error("{0} is a choice of a preparation: add prepare=train")]
     WithoutPrepare(&'static str),
+    #[error("reward: {0}")]
+    Reward(InvalidRewardRule),
 }
 
 /// The parameters as a query has them. Each value is checked here, so that an error can list the accepted values.
@@ -20,6 +23,7 @@ pub(super) struct AskedPreparation {
     pub(super) on_fork: Option<String>,
     pub(super) failed: Option<String>,
     pub(super) train_constrained: Option<String>,
+    pub(super) reward: Option<String>,
 }
 
 impl AskedPreparation {
@@ -33,6 +37,7 @@ impl AskedPreparation {
                 ("on_fork", &self.on_fork),
                 ("failed", &self.failed),
                 ("train_constrained", &self.train_constrained),
+                ("reward", &self.reward),
             ];
             // Ignored, it would look as if the rows followed the choice.
             return match choices.into_iter().find(|(_, value)| value.is_some()) {
@@ -50,6 +55,9 @@ impl AskedPreparation {
         if let Some(value) = &self.train_constrained {
             let unknown = |_| unknown("train_constrained", value, "true, false".to_owned());
             options.train_constrained = value.parse().map_err(unknown)?;
+        }
+        if let Some(value) = &self.reward {
+            options.reward = Some(value.parse().map_err(InvalidChoice::Reward)?);
         }
         Ok(Some(options))
     }
@@ -80,6 +88,7 @@ mod tests {
             on_fork: value("on_fork"),
             failed: value("failed"),
             train_constrained: value("train_constrained"),
+            reward: value("reward"),
         };
         asked.options().map_err(|error| error.to_string())
     }
@@ -88,13 +97,19 @@ mod tests {
     fn the_parameters_become_options() {
         assert_eq!(asked(&[]), Ok(None));
         assert_eq!(asked(&[("prepare", "mask")]), Ok(Some(PrepareOptions::of(Extent::Mask))));
-        let all =
-            [("prepare", "train"), ("on_fork", "longest"), ("failed", "zero"), ("train_constrained", "true")];
+        let all = [
+            ("prepare", "train"),
+            ("on_fork", "longest"),
+            ("failed", "zero"),
+            ("train_constrained", "true"),
+            ("reward", "speed=0.5,style=0.5"),
+        ];
         let expected = PrepareOptions {
             extent: Extent::Train,
             on_fork: OnFork::Longest,
             failed: Failed::Zero,
             train_constrained: true,
+            reward: Some("speed=0.5,style=0.5".parse().unwrap()),
         };
         assert_eq!(asked(&all), Ok(Some(expected)));
     }
@@ -107,6 +122,8 @@ mod tests {
         assert_eq!(with("on_fork", "both"), r#"on_fork is "both": give one of longest, all, error"#);
         assert_eq!(with("failed", "drop"), r#"failed is "drop": give one of mask, zero"#);
         assert_eq!(with("train_constrained", "1"), r#"train_constrained is "1": give one of true, false"#);
+        let expected = "expected the name of a reward, mean, sum, or NAME=WEIGHT,NAME=WEIGHT…";
+        assert_eq!(with("reward", "a=1,b"), format!("reward: {expected}; \"b\" has no weight"));
         assert_eq!(error(&[("on_fork", "all")]), "on_fork is a choice of a preparation: add prepare=train");
     }
 }

@@ -49,6 +49,9 @@ pub(super) struct RolloutsQuery {
     failed: Option<String>,
     /// With `prepare`, whether constrained calls are trained: `true` or `false` (default).
     train_constrained: Option<String>,
+    /// With `prepare`, the rule that makes the number to train on: the name of a reward, `mean`, `sum`, or
+    /// `NAME=WEIGHT,NAME=WEIGHT…`. The default is the reward of the trial.
+    reward: Option<String>,
 }
 
 /// Returns a line per trial. Each line is made when the client reads it.
@@ -59,8 +62,8 @@ pub(super) async fn rollouts(
     let Query(asked) = asked?;
     let RolloutsQuery { after, wait, closed_groups, superseded, allow_gap, limit, reward_version, .. } =
         asked;
-    let RolloutsQuery { prepare, on_fork, failed, train_constrained, .. } = asked;
-    let prepare = AskedPreparation { prepare, on_fork, failed, train_constrained }.options()?;
+    let RolloutsQuery { prepare, on_fork, failed, train_constrained, reward, .. } = asked;
+    let prepare = AskedPreparation { prepare, on_fork, failed, train_constrained, reward }.options()?;
     let limit = limit.map(NonZeroU64::get);
     plane.version_exists(reward_version.as_ref())?;
     let reading = Reading { after, closed_groups, superseded, allow_gap, limit, prepare, reward_version };

@@ -125,6 +125,9 @@ pub(super) struct RolloutQuery {
     failed: Option<String>,
     /// With `prepare`, whether constrained calls are trained: `true` or `false` (default).
     train_constrained: Option<String>,
+    /// With `prepare`, the rule that makes the number to train on: the name of a reward, `mean`, `sum`, or
+    /// `NAME=WEIGHT,NAME=WEIGHT…`. The default is the reward of the trial.
+    reward: Option<String>,
 }
 
 pub(super) async fn rollout(
@@ -132,8 +135,8 @@ pub(super) async fn rollout(
     id: Result<Path<TrialId>, PathRejection>,
     asked: Result<Query<RolloutQuery>, QueryRejection>,
 ) -> Result<Lines<RolloutItem>, AdminError> {
-    let Query(RolloutQuery { reward_version, prepare, on_fork, failed, train_constrained }) = asked?;
-    let prepare = AskedPreparation { prepare, on_fork, failed, train_constrained }.options()?;
+    let Query(RolloutQuery { reward_version, prepare, on_fork, failed, train_constrained, reward }) = asked?;
+    let prepare = AskedPreparation { prepare, on_fork, failed, train_constrained, reward }.options()?;
     let trial = plane.trial(id)?;
     plane.version_exists(reward_version.as_ref())?;
     let facts = &trial.opened().facts;

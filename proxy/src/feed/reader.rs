@@ -121,7 +121,7 @@ impl Reader {
         self.cursor = delivery.cursor;
         self.left = self.left.map(|left| left - 1);
         let reward = trial.reward_if_sealed(self.reward_version.as_ref()).unwrap_or_default();
-        line(&trial, &self.store, delivery, reward, self.prepare).await.map(Some)
+        line(&trial, &self.store, delivery, reward, self.prepare.clone()).await.map(Some)
     }
 
     /// Returns the next trial. `None` also if trials after the cursor were forgotten since the reading began: the next

@@ -42,6 +42,43 @@ async fn a_trial_is_prepared_as_asked_and_the_feed_has_the_same() {
     assert_eq!((line.rows, line.prepared), (None, Some(made)));
 }
 
+#[tokio::test]
+async fn a_rule_makes_the_number_to_train_on() {
+    let stage = Stage::random().await;
+    let rewards = json!({"rewards": {"tests": 0.5, "style": 1.0}});
+    for calls in [1, 0] {
+        let trial = stage.open(json!({})).await;
+        for _ in 0..calls {
+            stage.chat(&trial, &request(json!({}))).await;
+        }
+        stage.seal(&trial).await;
+        stage.reward(&trial, rewards.clone()).await;
+        let path = format!("/v1/trials/{}/rollout?prepare=train", trial.trial_id);
+        for (rule, number) in [("style", 1.0), ("mean", 0.75), ("tests%3D1%2Cstyle%3D-1", -0.5)] {
+            let (status, text) = read(&stage, &format!("{path}&reward={rule}")).await;
+            let made: PreparedTrial = serde_json::from_str(&text).unwrap();
+            assert_eq!(
+                (status, made.reward, made.refused),
+                (200, Some(number), None),
+                "{rule}, {calls} calls"
+            );
+        }
+        let made: PreparedTrial = serde_json::from_str(&read(&stage, &path).await.1).unwrap();
+        assert_eq!(made.reward, None, "without a rule, none of the two is chosen");
+    }
+    let sums = stage.feed("?prepare=train&reward=sum").await;
+    let sums: Vec<_> = sums.into_iter().map(|line| line.prepared.unwrap().reward).collect();
+    assert_eq!(sums, [Some(1.5), Some(1.5)]);
+    let lines = stage.feed("?prepare=train&reward=speed").await;
+    let refused = lines[0].prepared.as_ref().unwrap().refused.clone().unwrap();
+    assert!(
+        refused.contains("no trial has a reward named \"speed\"; the names are: style, tests"),
+        "{refused}"
+    );
+    let (status, text) = read(&stage, "/v1/rollouts?prepare=train&reward=a%2Cb").await;
+    assert!(status == 400 && text.contains("NAME=WEIGHT"), "{text}");
+}
+
 /// Whether one trial can be trained is no matter of the others.
 #[tokio::test]
 async fn what_is_refused_is_told_and_the_feed_goes_on() {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::RewardRule;
 use crate::ids::RewardVersion;
 use crate::row::RolloutRow;
 
@@ -62,8 +63,27 @@ impl Reward {
     /// The reward that these numbers of a verifier make. The number to train on is the entry `reward`, else the only
     /// entry, else `None`: a choice among several names would be a guess. The reward is valid if there is a number.
     pub fn from_named(rewards: BTreeMap<String, f64>) -> Self {
+        Self::by_rule(rewards, None)
+    }
+
+    /// The same result with the number that a later rule chooses. A reward that was invalid only for lack of a choice
+    /// becomes valid.
+    #[must_use]
+    pub fn chosen_by(self, rule: Option<&RewardRule>) -> Self {
+        let Some(rule) = rule else { return self };
+        let reward = rule.of(&self.rewards);
+        let lacked_a_choice = self.reward.is_none() && self.failure_cause.is_none();
+        Self { reward, valid: reward.is_some() && (self.valid || lacked_a_choice), ..self }
+    }
+
+    /// The reward that these numbers make by a user's rule. Without a rule, see [`Self::from_named`]. A sum that
+    /// overflows makes no reward.
+    pub fn by_rule(rewards: BTreeMap<String, f64>, rule: Option<&RewardRule>) -> Self {
         let only = || rewards.values().next().filter(|_| rewards.len() == 1);
-        let reward = rewards.get("reward").or_else(only).copied();
+        let reward = match rule {
+            Some(rule) => rule.of(&rewards).filter(|reward| reward.is_finite()),
+            None => rewards.get("reward").or_else(only).copied(),
+        };
         Self { reward, valid: reward.is_some(), failure_cause: None, rewards, version: None }
     }
 
@@ -105,6 +125,20 @@ mod tests {
         assert_eq!(missing.failure_cause.as_deref(), Some("no_reward_version"));
         rewards.add(Reward { version: Some(version.clone()), ..of(&[("reward", 0.0)]) });
         assert_eq!((rewards.of(None).reward, rewards.of(Some(&version)).reward), (Some(1.0), Some(0.0)));
+    }
+
+    #[test]
+    fn a_rule_overrides_the_entry_named_reward() {
+        let rewards = BTreeMap::from([("reward".to_owned(), 1.0), ("speed".to_owned(), 0.5)]);
+        let by = |rule: &str| Reward::by_rule(rewards.clone(), Some(&rule.parse().unwrap()));
+        assert_eq!(by("speed").reward, Some(0.5));
+        assert_eq!(
+            (by("style").reward, by("style").valid),
+            (None, false),
+            "a missing reward is not a reward of 0"
+        );
+        let huge = BTreeMap::from([("a".to_owned(), f64::MAX), ("b".to_owned(), f64::MAX)]);
+        assert_eq!(Reward::by_rule(huge, Some(&RewardRule::Sum)).reward, None);
     }
 
     proptest! {

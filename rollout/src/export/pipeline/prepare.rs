@@ -18,7 +18,7 @@ use crate::export::shared::compared::{held, remove_texts};
 use crate::export::shared::policy_number::{PolicyNumbers, names};
 use crate::export::shared::refusal::refuse_unfit;
 use crate::export::shared::sequence::{Sequence, cut_tail};
-use crate::rollout::Reward;
+use crate::rollout::{Reward, RewardRule};
 use crate::row::RolloutRow;
 
 named! {
@@ -32,7 +32,7 @@ named! {
 }
 
 /// The choices that a reader makes. Each is the option of `rolltap export` of the same name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PrepareOptions {
     /// How much of the trial is returned.
     pub extent: Extent,
@@ -42,6 +42,8 @@ pub struct PrepareOptions {
     pub failed: Failed,
     /// Trains calls whose logprobs are not those of the distribution that they were sampled from.
     pub train_constrained: bool,
+    /// The rule that makes the number to train on, instead of the trial's own.
+    pub reward: Option<RewardRule>,
 }
 
 impl PrepareOptions {
@@ -50,7 +52,7 @@ impl PrepareOptions {
 
     /// The options of a reader that chose nothing but the extent.
     pub fn of(extent: Extent) -> Self {
-        Self { extent, on_fork: OnFork::All, failed: Failed::Mask, train_constrained: false }
+        Self { extent, on_fork: OnFork::All, failed: Failed::Mask, train_constrained: false, reward: None }
     }
 
     /// Rules that compare trials do not apply to one trial: nothing is left out by age, attempt or group.
@@ -64,7 +66,7 @@ impl PrepareOptions {
             untrained_groups: true,
             superseded: true,
             train_constrained: self.train_constrained,
-            reward: None,
+            reward: self.reward.clone(),
             staleness: None,
         }
     }
@@ -121,9 +123,7 @@ pub fn prepare(rows: Vec<RolloutRow>, reward: &Reward, options: &PrepareOptions)
     let branches = rows.len();
     let made = exported(rows, options).and_then(|trial| match trial {
         Some(trial) => prepared(trial, branches, options.extent),
-        None => {
-            Ok(PreparedTrial { reward: without_rows(reward, options.failed), ..PreparedTrial::default() })
-        }
+        None => Ok(PreparedTrial { reward: without_rows(reward, options), ..PreparedTrial::default() }),
     });
     made.unwrap_or_else(|refusal| PreparedTrial {
         left_out: branches as u64,
@@ -133,9 +133,10 @@ pub fn prepare(rows: Vec<RolloutRow>, reward: &Reward, options: &PrepareOptions)
 }
 
 /// The number to train on of a trial that sampled nothing, as the plan of an export counts it.
-fn without_rows(reward: &Reward, failed: Failed) -> Option<f64> {
-    let valid = reward.reward.filter(|_| reward.valid);
-    valid.or((failed == Failed::Zero).then_some(0.0))
+fn without_rows(reward: &Reward, options: &PrepareOptions) -> Option<f64> {
+    let Reward { reward, valid, .. } = reward.clone().chosen_by(options.reward.as_ref());
+    let valid = reward.filter(|_| valid);
+    valid.or((options.failed == Failed::Zero).then_some(0.0))
 }
 
 /// The trial as the only trial of an export. `None` if it has no rows or the rules leave it out.

@@ -2,6 +2,7 @@
 
 use super::advantage::Advantage;
 use crate::export::choices::named;
+use crate::rollout::RewardRule;
 
 named! {
     /// The treatment of a trial with several branches.
@@ -52,7 +53,7 @@ pub enum Comparison {
 }
 
 /// The rules of an export.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
     /// The treatment of trials with several branches.
     pub on_fork: OnFork,
@@ -70,8 +71,8 @@ pub struct Rules {
     pub superseded: bool,
     /// Whether to train calls whose logprobs are not those of the distribution that was sampled from.
     pub train_constrained: bool,
-    /// The name of the entry in `rewards` to train on, instead of `reward`.
-    pub reward: Option<String>,
+    /// The rule that makes the number to train on of the entries of `rewards`, instead of `reward`.
+    pub reward: Option<RewardRule>,
     /// The maximal age of the oldest trained token.
     pub staleness: Option<Staleness>,
 }

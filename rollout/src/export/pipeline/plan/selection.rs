@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::{LeftOut, PlanError, groups};
 use crate::export::pipeline::rules::{Comparison, Failed, Rules, ShortGroups};
 use crate::export::pipeline::survey::{Seen, Survey};
+use crate::rollout::Reward;
 
 /// A trial during the selection.
 pub(super) struct Candidate<'a> {
@@ -82,13 +83,14 @@ fn leave_out_rowless(candidates: &mut [Candidate<'_>], rules: &Rules) {
 }
 
 fn candidates(survey: &Survey) -> Result<Vec<Candidate<'_>>, PlanError> {
-    if let Some(name) = &survey.rules.reward {
-        let known: BTreeSet<&String> =
-            survey.trials.iter().flat_map(|seen| seen.facts.rewards.keys()).collect();
-        // An empty input has no names, and must not be an error of the name.
-        if !survey.is_empty() && !known.contains(name) {
-            let known = known.into_iter().cloned().collect();
-            return Err(PlanError::NoSuchReward { name: name.clone(), known });
+    if let Some(rule) = &survey.rules.reward {
+        let known: BTreeSet<&str> =
+            survey.trials.iter().flat_map(|seen| seen.facts.rewards.keys()).map(String::as_str).collect();
+        let unknown = rule.names().into_iter().find(|name| !known.contains(name));
+        // Trials that were not judged have no names, which is not an error of the rule.
+        if let Some(name) = unknown.filter(|_| !known.is_empty()) {
+            let known = known.into_iter().map(str::to_owned).collect();
+            return Err(PlanError::NoSuchReward { name: name.to_owned(), known });
         }
     }
     survey.trials.iter().map(|seen| candidate(seen, &survey.rules)).collect()
@@ -96,17 +98,17 @@ fn candidates(survey: &Survey) -> Result<Vec<Candidate<'_>>, PlanError> {
 
 fn candidate<'a>(seen: &'a Seen, rules: &Rules) -> Result<Candidate<'a>, PlanError> {
     let facts = &seen.facts;
-    let reward = match &rules.reward {
-        Some(name) => facts.rewards.get(name).copied(),
-        None => facts.reward,
+    let given = Reward {
+        rewards: facts.rewards.clone(),
+        reward: facts.reward,
+        valid: facts.reward_valid,
+        failure_cause: facts.failure_cause.clone(),
     };
+    let Reward { reward, valid, .. } = given.chosen_by(rules.reward.as_ref());
     if let Some(value) = reward.filter(|reward| !reward.is_finite()) {
         return Err(PlanError::Reward { trial_id: facts.trial_id.clone(), value });
     }
-    // A reward is also invalid if the verifier gave several numbers and none of them was chosen. The rules choose one.
-    let is_now_chosen = rules.reward.is_some() && facts.reward.is_none() && facts.failure_cause.is_none();
-    let is_valid = facts.reward_valid || is_now_chosen;
-    Ok(Candidate { seen, reward, is_failed: reward.is_none() || !is_valid, left_out: None })
+    Ok(Candidate { seen, reward, is_failed: reward.is_none() || !valid, left_out: None })
 }
 
 /// Requires that all trials of a group name the same size.

@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use super::super::projection::{RowAge, RowFacts, SpanAge};
 use super::super::rules::{Comparison, Failed, OnFork, Staleness};
 use super::*;
+use crate::rollout::RewardRule;
 
 pub(super) fn rules() -> Rules {
     Rules {
@@ -211,7 +212,7 @@ fn another_of_a_trials_rewards_can_be_trained_on() {
     let with =
         |trial: RowFacts, value: f64| RowFacts { rewards: [("tests".to_owned(), value)].into(), ..trial };
     let [a, b, c] = three();
-    let named = |name: &str| Rules { reward: Some(name.to_owned()), ..rules() };
+    let named = |name: &str| Rules { reward: Some(RewardRule::Named(name.to_owned())), ..rules() };
     let trials = || [with(a.clone(), 4.0), with(b.clone(), 2.0), c.clone()];
     let plan = planned(named("tests"), trials()).unwrap();
     assert_eq!(advantages(&plan), [("a", Some(1.0)), ("b", Some(-1.0)), ("c", Some(0.0))].into());
@@ -229,7 +230,8 @@ fn a_choice_among_several_rewards_makes_them_valid() {
     };
     let trials =
         || [of("a", 0, 1.0, None), of("b", 1, 0.0, None), of("c", 2, 5.0, Some("AgentTimeoutError"))];
-    let plan = planned(Rules { reward: Some("tests".to_owned()), ..rules() }, trials()).unwrap();
+    let plan =
+        planned(Rules { reward: Some(RewardRule::Named("tests".to_owned())), ..rules() }, trials()).unwrap();
     assert_eq!(advantages(&plan), [("a", Some(0.5)), ("b", Some(-0.5)), ("c", Some(0.0))].into());
     let plan = planned(rules(), trials()).unwrap();
     assert_eq!((plan.trials(), plan.counts().unchosen_rewards), (0, 3));

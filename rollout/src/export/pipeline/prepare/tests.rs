@@ -14,9 +14,16 @@ fn options() -> impl Strategy<Value = PrepareOptions> {
     let extent = prop::sample::select(vec![Extent::Mask, Extent::Train]);
     let on_fork = prop::sample::select(vec![OnFork::All, OnFork::Longest, OnFork::Error]);
     let failed = prop::sample::select(PrepareOptions::FAILED);
-    (extent, on_fork, failed, any::<bool>()).prop_map(|(extent, on_fork, failed, train_constrained)| {
-        PrepareOptions { extent, on_fork, failed, train_constrained }
-    })
+    let reward = prop::sample::select(vec![None, Some(RewardRule::Sum)]);
+    (extent, on_fork, failed, any::<bool>(), reward).prop_map(
+        |(extent, on_fork, failed, train_constrained, reward)| PrepareOptions {
+            extent,
+            on_fork,
+            failed,
+            train_constrained,
+            reward,
+        },
+    )
 }
 
 /// Rows of a trial of any shape: constrained calls, labels of versions, a reward that may not measure the agent.
@@ -52,7 +59,7 @@ fn exported_trial(rows: Vec<RolloutRow>, options: &PrepareOptions) -> Result<Tri
         untrained_groups: true,
         superseded: false,
         train_constrained: options.train_constrained,
-        reward: None,
+        reward: options.reward.clone(),
         staleness: None,
     });
     survey.trial(RowFacts::from(&rows[0])).unwrap();
