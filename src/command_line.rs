@@ -60,7 +60,10 @@ pub(crate) const COMMANDS: &[(&[&str], &str)] = &[
         &["job", "jobs", "trial", "trials"],
         "`rolltap run` starts a job, and `rolltap run --resume JOB_DIR` resumes it",
     ),
-    (&["task", "tasks", "lint"], "`rolltap run -p TASK -a oracle` runs the solution and the tests of a task"),
+    (
+        &["task", "lint"],
+        "`rolltap tasks check DIR` lists the problems of tasks, and with `--oracle` it runs their solutions and tests",
+    ),
     (
         &[
             "dataset", "datasets", "download", "init", "add", "remove", "sync", "publish", "adapter",

@@ -27,6 +27,7 @@ mod regrade;
 mod resume;
 mod run;
 mod sim;
+mod tasks;
 mod terminal;
 mod token_file;
 mod trace_options;
@@ -69,6 +70,7 @@ const AFTER_HELP: &str = "\
 Try it:
   rolltap demo                          a whole job on embedded parts, in a minute
   rolltap doctor --upstream http://127.0.0.1:8000
+  rolltap tasks check TASKS
   rolltap run -p TASK -a terminal --upstream http://127.0.0.1:8000
   rolltap check jobs/NAME
   rolltap export jobs/NAME --format jsonl -o train.jsonl
@@ -89,6 +91,7 @@ enum Command {
     Regrade(Box<regrade::Arguments>),
     Agent(Box<agent::Arguments>),
     Agents(agents::Arguments),
+    Tasks(Box<tasks::Arguments>),
     Check(Box<check::Arguments>),
     Export(Box<export::Arguments>),
     Clean(clean::Arguments),
@@ -154,6 +157,7 @@ async fn execute(command: Command) -> anyhow::Result<Outcome> {
         Command::Resume(arguments) => Box::pin(resume::run(*arguments)).await,
         Command::Agent(arguments) => Box::pin(agent::run(*arguments)).await,
         Command::Agents(arguments) => agents::run(&arguments),
+        Command::Tasks(arguments) => Box::pin(tasks::run(*arguments)).await,
         Command::Check(arguments) => Box::pin(check::run(*arguments)).await,
         Command::Export(arguments) => Box::pin(export::run(*arguments)).await,
         Command::Clean(arguments) => Box::pin(clean::run(arguments)).await,

@@ -8,6 +8,7 @@ use rolltap_orchestrator::environment::EnvironmentKind;
 use rolltap_orchestrator::job::regrade::{AdminAccess, RegradeSettings, RegradeSummary, regrade};
 use rolltap_rollout::ids::RewardVersion;
 
+use crate::connection_options::admin_tls;
 use crate::option_values::reward_version;
 use crate::token_file::read_token;
 use crate::{Outcome, terminal};
@@ -57,6 +58,16 @@ pub(crate) struct Arguments {
     /// Send the token in this file to the admin plane of the proxy. It needs the role reward.
     #[arg(long, value_name = "FILE")]
     proxy_token_file: Option<PathBuf>,
+    /// Trust the authorities in this PEM file for an admin plane with https. Repeat the flag for several files.
+    /// [default: those of the system]
+    #[arg(long, value_name = "FILE")]
+    proxy_ca: Vec<PathBuf>,
+    /// Identify the command to that admin plane by the certificate in this PEM file.
+    #[arg(long, value_name = "FILE", requires = "proxy_client_key")]
+    proxy_client_cert: Option<PathBuf>,
+    /// Read the private key of --proxy-client-cert from this PEM file.
+    #[arg(long, value_name = "FILE", requires = "proxy_client_cert")]
+    proxy_client_key: Option<PathBuf>,
     /// Hide the progress.
     #[arg(short, long)]
     quiet: bool,
@@ -74,7 +85,7 @@ problem occurred; 2 for wrong usage or configuration, before any tests run.";
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let token = arguments.proxy_token_file.as_deref().map(read_token).transpose()?;
-    let is_given = arguments.proxy.is_some() || token.is_some();
+    let tls = admin_tls(arguments.proxy_ca, arguments.proxy_client_cert, arguments.proxy_client_key)?;
     let settings = RegradeSettings {
         job_dir: arguments.job_dir,
         version: arguments.name,
@@ -83,7 +94,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         failed_only: arguments.failed_only,
         concurrency: arguments.concurrency,
         environment: arguments.environment,
-        admin: is_given.then_some(AdminAccess { url: arguments.proxy, token }),
+        admin: Some(AdminAccess { url: arguments.proxy, token, tls }),
         quiet: arguments.quiet || terminal::logs_json(),
     };
     let report = regrade(settings, terminal::cancelled_by_signals()?).await?;

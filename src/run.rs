@@ -4,13 +4,16 @@ mod env_file;
 mod harbor_options;
 mod harbor_table;
 mod options;
+mod print_config;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use rolltap_orchestrator::agents::AgentOptions;
 use rolltap_orchestrator::job::config::{AgentDefaults, AgentEntry, JobConfig, JobFile, OwnConfig};
-use rolltap_orchestrator::job::{JobSettings, Progress, ProxyChoice, PublicPlace, Upstreams, run_job, tasks};
+use rolltap_orchestrator::job::{
+    JobSettings, Outline, Progress, ProxyChoice, PublicPlace, RewardRules, Upstreams, run_job, tasks,
+};
 use rolltap_orchestrator::trial::Events;
 use rolltap_orchestrator::trial::runner::harbor::HarborSettings;
 use rolltap_proxy::{Address, PlaneTls};
@@ -20,13 +23,19 @@ pub(crate) use self::harbor_table::remedy;
 #[cfg(test)]
 pub(crate) use self::harbor_table::{Here, OPTIONS as HARBOR_OPTIONS};
 pub(crate) use self::options::Arguments;
+use self::print_config::print_config;
 use crate::connection_options::{admin_tls, warn_of_plain_text};
 use crate::token_file::read_token;
 use crate::{Outcome, terminal};
 
 pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<Outcome> {
     let file = job_file(&arguments)?;
-    let JobFile { job, own } = with_flags(file, &mut arguments)?;
+    let file = with_flags(file, &mut arguments)?;
+    if arguments.print_config {
+        print_config(file, &arguments);
+        return Ok(Outcome::Done);
+    }
+    let JobFile { job, own } = file;
     if job.agents.iter().flatten().all(|agent| agent.name.is_none()) && !arguments.quiet {
         terminal::note(
             "note: no agent is chosen, so the oracle runs the solution of each task; -a chooses an agent",
@@ -38,10 +47,13 @@ pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<Outcome> {
     if json {
         progress = progress.telling(Events::to(std::io::stdout()));
     }
-    let rows = arguments.rows;
+    let (rows, dry_run) = (arguments.rows, arguments.dry_run);
     let reading = progress.activity("reading", "the tasks");
-    let settings = settings(job, own, arguments).await?;
+    let mut settings = settings(job, own, arguments).await?;
     drop(reading);
+    if dry_run {
+        return show_plan(&mut settings);
+    }
     let report = run_job(settings, progress, terminal::cancelled_by_signals()?).await?;
     if json {
         terminal::note(terminal::summary(&report, &std::io::stderr()).rows(rows));
@@ -49,6 +61,16 @@ pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<Outcome> {
         terminal::say(terminal::summary(&report, &std::io::stdout()).rows(rows));
     }
     Ok(if report.is_clean() { Outcome::Done } else { Outcome::Failed })
+}
+
+/// Prints the plan of the job. Fails as the job would.
+fn show_plan(settings: &mut JobSettings) -> anyhow::Result<Outcome> {
+    let outline = Outline::of(settings)?;
+    terminal::say(&outline);
+    match outline.problem() {
+        Some(problem) => Err(problem.into()),
+        None => Ok(Outcome::Done),
+    }
 }
 
 /// Reads the job file, or the configuration of the job to resume. Without both, the settings are empty.
@@ -79,6 +101,8 @@ fn with_flags(mut file: JobFile, arguments: &mut Arguments) -> anyhow::Result<Jo
         job.environment.force_build = arguments.force_build;
     }
     own.n_concurrent_per_task = arguments.n_concurrent_per_task.or(own.n_concurrent_per_task);
+    own.skip_invalid |= arguments.skip_invalid;
+    own.reward = arguments.reward.take().or(own.reward.take());
     own.max_empty_trials = arguments.max_empty_trials.or(own.max_empty_trials);
     own.environment = arguments.environment.map(|kind| kind.to_string()).or(own.environment.take());
     let (paths, agents) = (std::mem::take(&mut arguments.path), agents(arguments, job));
@@ -135,6 +159,7 @@ async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyho
     let timeouts = job.timeouts(&own);
     let per_task = own.n_concurrent_per_task;
     let max_empty_trials = own.max_empty_trials.unwrap_or(JobSettings::DEFAULT_MAX_EMPTY_TRIALS);
+    let reward_rules = RewardRules { all: own.reward.clone(), of_tasks: own.task_rewards.clone() };
     let sampling = own.sampling.clone().unwrap_or_default();
     let harbor = HarborSettings {
         python: arguments.harbor_python.clone(),
@@ -144,10 +169,11 @@ async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyho
             .unwrap_or_else(|| HarborSettings::default().environment_type),
         environment_kwargs: arguments.harbor_env_kwarg.iter().cloned().collect(),
     };
+    let skip_invalid = own.skip_invalid;
     let preflight = !arguments.no_preflight && own.preflight.unwrap_or(true);
     let traces = arguments.traces.clone().settings()?;
     let proxy = proxy(&job, own, arguments)?;
-    let found = tasks::find(&job, runner).await.context("no usable task")?;
+    let found = tasks::find(&job, runner).await?;
     Ok(JobSettings {
         overrides: job.overrides()?,
         samples: job.samples(),
@@ -155,6 +181,9 @@ async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyho
         per_task,
         max_empty_trials,
         metrics: job.job_metrics(),
+        unusable: found.unusable,
+        skip_invalid,
+        reward_rules,
         harbor,
         force_build: job.environment.force_build,
         retry: job.retry,
@@ -165,7 +194,7 @@ async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyho
         timeouts,
         traces,
         ..JobSettings::new(
-            found,
+            found.tasks,
             agents,
             environment,
             job.jobs_dir.unwrap_or_else(|| PathBuf::from("jobs")),

@@ -42,6 +42,7 @@ mod cli {
     mod shells;
     #[path = "../crash/small_disk.rs"]
     mod small_disk;
+    mod tasks;
     mod usage;
     mod version;
     mod wrong_values;

@@ -17,7 +17,7 @@ use crate::environment::{
 };
 use crate::failure::{TimeoutPolicy, TrialFailure, chain};
 use crate::job_dir::default_job_name;
-use crate::task::{Task, TaskError};
+use crate::task::{MissingVariables, Task, TaskError, UsedTables};
 use crate::trial::wait_until_healthy;
 use crate::verify::{Rewards, Tests, VerifierError};
 
@@ -63,6 +63,9 @@ pub enum AloneError {
     /// The task cannot be loaded.
     #[error("the task cannot be used")]
     Task(#[from] TaskError),
+    /// Variables of this host that the task refers to are missing.
+    #[error(transparent)]
+    Variables(#[from] MissingVariables),
     /// The task needs more than one agent at one terminal, such as steps or a verifier in an environment of its own.
     #[error("{0}; `rolltap run` runs such tasks")]
     NotAlone(String),
@@ -92,8 +95,10 @@ pub fn run(settings: Settings, cancel: &CancellationToken) -> BoxFuture<'_, Resu
 }
 
 async fn run_alone(settings: Settings, cancel: &CancellationToken) -> Result<Report, AloneError> {
-    let task = Task::load(&settings.task)?;
+    let mut task = Task::load(&settings.task)?;
     check(&task, &settings)?;
+    let used = UsedTables { solution: false, verifier: settings.verify, mcp_servers: true };
+    task.resolve(used).or_else(MissingVariables::check)?;
     let below = settings.logs.clone();
     let below = below.unwrap_or_else(|| Path::new("agent-runs").join(default_job_name(&Zoned::now())));
     let logs = directories(&below)?;

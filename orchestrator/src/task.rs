@@ -7,12 +7,14 @@
 mod check;
 mod config;
 mod discover;
+mod document;
 mod env_template;
 mod error;
 mod git_origin;
 pub(crate) mod glob;
-mod ignored;
+mod host_variables;
 mod inputs;
+mod inspect;
 mod instruction;
 mod load;
 mod network;
@@ -23,6 +25,7 @@ mod step;
 mod support;
 #[cfg(test)]
 mod tests;
+mod warning;
 
 use std::path::{Path, PathBuf};
 
@@ -31,18 +34,20 @@ pub use config::{
     McpTransport, MinReward, NetworkMode, PackageConfig, RewardStrategy, SolutionConfig, StepConfig,
     TaskConfig, VerifierConfig, VerifierEnvironmentMode,
 };
-pub use discover::{discover, discover_for};
+pub use discover::{directories, discover};
 pub(crate) use env_template::resolve as resolve_env;
 pub use error::TaskError;
 pub use git_origin::GitOrigin;
 pub(crate) use glob::Pattern;
-pub(crate) use ignored::warn_of_ignored_keys;
+pub use host_variables::{MissingVariable, MissingVariables, UsedTables};
 use inputs::Input;
-pub use load::Runner;
+pub use inspect::{Inspection, Problem, Severity, inspect, same_names};
+pub use load::{Examined, Runner};
 pub use network::NetworkPlan;
 pub use network_policy::{AllowedHosts, InvalidHost, NetworkPolicy};
 pub use separate::SeparateVerifier;
 pub use step::Step;
+pub use warning::{TaskWarning, summed_up};
 
 const CONFIG: &str = "task.toml";
 
@@ -58,7 +63,7 @@ pub struct Task {
     pub instruction: String,
     /// The path on this host of an ATIF trajectory that the agent continues from.
     pub trajectory: Option<PathBuf>,
-    /// `task.toml` with resolved `env` tables.
+    /// `task.toml`. References to variables of this host stay in its `env` tables until the task is about to run.
     pub config: TaskConfig,
     /// The network policy of each phase.
     pub network: NetworkPlan,

@@ -10,6 +10,9 @@ pub(super) fn page(mut command: Command) -> String {
     let mut text = section(&mut command, "##");
     for subcommand in command.get_subcommands_mut().filter(|command| is_own(command)) {
         text.push_str(&section(subcommand, "##"));
+        for below in subcommand.get_subcommands_mut().filter(|command| is_own(command)) {
+            text.push_str(&section(below, "###"));
+        }
     }
     text
 }
@@ -55,7 +58,7 @@ fn about_of(text: &str) -> String {
 /// except at the program itself.
 fn grouped(command: &Command) -> Vec<(String, Vec<&Arg>)> {
     let mut groups: Vec<(String, Vec<&Arg>)> = Vec::new();
-    let is_program = command.has_subcommands();
+    let is_program = command.get_bin_name().is_none_or(|name| !name.contains(' '));
     let is_of_clap = |option: &&Arg| ["help", "version"].contains(&option.get_id().as_str());
     let shown = command.get_arguments().filter(|option| !option.is_hide_set() && !is_of_clap(option));
     for option in shown.filter(|option| is_program || !option.is_global_set()) {

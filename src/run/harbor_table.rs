@@ -46,10 +46,7 @@ pub(crate) const OPTIONS: &[HarborOption] = &[
         &["--diff"],
         Lacks("Run the command again: a job of the same name keeps its finished trials and runs the rest"),
     ),
-    option(
-        &["--print-config"],
-        Lacks("Run the job, and read jobs/NAME/config.json, which is a valid job file"),
-    ),
+    option(&["--print-config"], Differs("JSON, with the section `rolltap`")),
     option(&["--job-name"], Same),
     option(&["-o", "--jobs-dir"], Same),
     option(&["-k", "--n-attempts"], Differs("the samples form one group; at most 100000 trials in a job")),

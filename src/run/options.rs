@@ -8,12 +8,12 @@ use clap::Args;
 use rolltap_orchestrator::environment::EnvironmentKind;
 use rolltap_orchestrator::job::summary::Rows;
 use rolltap_proxy::Address;
+use rolltap_rollout::rollout::RewardRule;
 use serde_json::{Map, Value};
 
 use super::harbor_options::HarborOptions;
 use crate::connection_options::{PlaneTlsOptions, UpstreamConnectionOptions};
 use crate::option_values::{factor, json_object, one_or_more, option, variable, whole};
-use crate::option_values::{json_object, option, variable};
 use crate::prompt_options::PromptOptions;
 use crate::trace_options::TraceOptions;
 
@@ -71,6 +71,26 @@ pub(crate) struct Arguments {
     /// Multiply each time limit of each task by this factor. [default: 1]
     #[arg(long, value_name = "FACTOR", value_parser = factor, allow_negative_numbers = true)]
     pub(super) timeout_multiplier: Option<f64>,
+    /// Make the number to train on of the rewards of a trial by this rule. [default: the reward named `reward`, or the
+    /// only one]
+    ///
+    /// The rule is the name of a reward, `mean` or `sum` of all rewards, or a weighted sum like
+    /// `correctness=0.8,style=0.2`. The key rolltap.task_rewards of --config has rules for single tasks.
+    #[arg(long, value_name = "RULE")]
+    pub(super) reward: Option<RewardRule>,
+    /// Print the plan of the job and start nothing: tasks, agents, trials, images, and variables of this host.
+    ///
+    /// Neither Docker nor the model is contacted.
+    #[arg(long, conflicts_with = "print_config")]
+    pub(super) dry_run: bool,
+    /// Print the configuration after all flags and variables as a job file for --config, and start nothing.
+    ///
+    /// The file is JSON, which is valid YAML. Secrets are replaced by references to variables of this host.
+    #[arg(long)]
+    pub(super) print_config: bool,
+    /// Leave out tasks that cannot be used, with a warning. Without this flag, such a task stops the job.
+    #[arg(long)]
+    pub(super) skip_invalid: bool,
     /// Hide the progress of running trials.
     #[arg(short, long, visible_alias = "silent")]
     pub(super) quiet: bool,

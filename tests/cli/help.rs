@@ -50,6 +50,11 @@ fn of_agents() {
 }
 
 #[test]
+fn of_tasks_check() {
+    insta::assert_snapshot!(help(&["tasks", "check"]));
+}
+
+#[test]
 fn of_check() {
     insta::assert_snapshot!(help(&["check"]));
 }

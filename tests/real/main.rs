@@ -25,6 +25,7 @@ mod gym;
 mod harbor;
 mod harbor_jobs;
 mod harbor_options;
+mod harbor_tasks;
 mod harness;
 mod hostile;
 mod image;

@@ -26,7 +26,7 @@ use crate::environment::EnvironmentKind;
 use crate::failure::chain;
 use crate::job::config::{JobConfig, TaskRef};
 use crate::job::tasks;
-use crate::task::{Runner, Task};
+use crate::task::{MissingVariables, Runner, Task, UsedTables};
 
 /// The maximum size of a request body in bytes: a megabyte of keystrokes, each escaped.
 const LARGEST_BODY: usize = 8 * 1024 * 1024;
@@ -180,8 +180,15 @@ async fn load(place: TaskPlace, kind: EnvironmentKind) -> Result<Task, GymError>
     let job = JobConfig { tasks: vec![reference], ..JobConfig::default() };
     let found = tasks::find(&job, Runner::Rolltap).await;
     let found = found.map_err(|error| GymError::BadRequest(format!("task: {}", chain(&error))))?;
-    let task = found.into_iter().next().map(|found| found.task);
-    let task = task.ok_or_else(|| GymError::BadRequest("task: there is none".to_owned()))?;
+    if let Some(problem) = found.unusable.iter().find_map(|unusable| unusable.problems.first()) {
+        return Err(GymError::BadRequest(format!("task: {problem}")));
+    }
+    let task = found.tasks.into_iter().next().map(|found| found.task);
+    let mut task = task.ok_or_else(|| GymError::BadRequest("task: there is none".to_owned()))?;
+    // The client is the agent, so nothing reads the solution.
+    let used = UsedTables { solution: false, ..UsedTables::ALL };
+    let resolved = task.resolve(used).or_else(MissingVariables::check);
+    resolved.map_err(|missing| GymError::BadRequest(format!("task: {missing}")))?;
     if !task.steps.is_empty() {
         let message =
             format!("task {} has steps, and an episode is one instruction: rolltap run has steps", task.name);

@@ -32,9 +32,11 @@ pub(super) fn of_dir(dir: &Path) -> io::Result<String> {
 fn list(dir: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in dir.read_dir()? {
         let entry = entry?;
-        if entry.file_type()?.is_dir() {
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
             list(&entry.path(), files)?;
-        } else {
+        } else if kind.is_file() || kind.is_symlink() {
+            // Pipes and sockets are not copied into environments, and reading one could block.
             files.push(entry.path());
         }
     }

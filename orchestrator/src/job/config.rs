@@ -14,6 +14,7 @@ mod refuse;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod write;
 
 use std::path::{Path, PathBuf};
 

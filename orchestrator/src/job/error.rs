@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use rolltap_proxy::{InvalidAddress, InvalidSampling, TlsError};
 
-use super::{JobSettings, PreflightError, ResumeError};
+use super::{JobSettings, PreflightError, ResumeError, RewardRulesError, UnusableTasks};
 use crate::admin_client::AdminError;
 use crate::agents::LayerError;
 use crate::common::words::counted;
 use crate::environment::{EnvironmentError, EnvironmentKind};
 use crate::failure::InvalidTimeout;
 use crate::job_dir::JobDirError;
+use crate::task::MissingVariables;
 use crate::trial::runner::harbor::HarborError;
 
 /// Why a job did not start. Errors after the start are in the job's report.
@@ -80,26 +81,9 @@ pub enum JobError {
         #[source]
         source: std::io::Error,
     },
-    /// A task gives its agent more than the agent accepts.
-    #[error("{}: gives its agent {what}, and agent {agent:?} takes none", task.display())]
-    WouldNotSee {
-        /// The task.
-        task: PathBuf,
-        /// The agent.
-        agent: String,
-        /// The part of the task that the agent would not get.
-        what: String,
-    },
-    /// The chosen environment does not support a feature of a task.
-    #[error("environment {kind:?} cannot honour what the task in {} asks for: {what}", dir.display(), kind = kind.to_string())]
-    Unsupported {
-        /// The environment.
-        kind: EnvironmentKind,
-        /// The task.
-        dir: PathBuf,
-        /// The feature.
-        what: String,
-    },
+    /// Tasks cannot be used.
+    #[error(transparent)]
+    Unusable(#[from] UnusableTasks),
     /// The chosen environment does not support the job's additions to its tasks.
     #[error("environment {kind} cannot honour what the job adds: {what}")]
     Adds {
@@ -108,12 +92,15 @@ pub enum JobError {
         /// The addition, and the reason.
         what: String,
     },
-    /// A task has no solution for the oracle to run.
-    #[error("agent \"oracle\" needs {}, which is missing", .0.display())]
-    NoSolution(PathBuf),
     /// A limit or multiplier is not a valid time.
     #[error(transparent)]
     Timeout(#[from] InvalidTimeout),
+    /// Variables of this host that tasks refer to are missing.
+    #[error(transparent)]
+    Variables(#[from] MissingVariables),
+    /// The rules for the number to train on do not fit the tasks.
+    #[error(transparent)]
+    RewardRules(#[from] RewardRulesError),
     /// The model cannot be reached or chosen.
     #[error(transparent)]
     Preflight(#[from] PreflightError),

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::tasks::JobTask;
-use super::{JobError, checksum};
+use super::{JobError, RewardRules, checksum};
 use crate::failure::TimeoutPolicy;
 use crate::trial::JobAgent;
 use crate::trial::{TrialExtras, TrialPlan};
@@ -30,6 +30,7 @@ pub(super) struct Planner<'a> {
     pub(super) samples: NonZeroU32,
     pub(super) timeouts: TimeoutPolicy,
     pub(super) extras: &'a TrialExtras,
+    pub(super) reward_rules: &'a RewardRules,
 }
 
 impl Planner<'_> {
@@ -50,6 +51,7 @@ impl Planner<'_> {
     }
 
     fn groups(&self, task: JobTask, ambiguous: &BTreeSet<String>) -> Result<Vec<TrialPlan>, JobError> {
+        let reward_rule = self.reward_rules.of(&task)?.cloned();
         let JobTask { task, source, git } = task;
         // A name that two datasets share is preceded by the name of the dataset.
         let dataset = source.as_ref().filter(|_| ambiguous.contains(&task.name));
@@ -79,6 +81,7 @@ impl Planner<'_> {
                 attempt: 0,
                 timeouts: agent.timeouts.over(self.timeouts),
                 extras: Arc::new(agent.adds_to(self.extras)),
+                reward_rule: reward_rule.clone(),
                 retries: 0,
                 supersedes: Vec::new(),
             })

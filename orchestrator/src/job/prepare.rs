@@ -8,6 +8,7 @@ use super::attempts::Order;
 use super::plan::Planner;
 use super::resume::{self, Left, Remaining};
 use super::stretch::Stretch;
+use super::task_versions::TaskVersions;
 use super::tasks::JobTask;
 use super::{JobError, JobSettings};
 use crate::job::records::{JobVersions, Records};
@@ -22,6 +23,7 @@ pub(super) struct Prepared {
     pub(super) versions: JobVersions,
     pub(super) remaining: Remaining,
     pub(super) order: Order,
+    pub(super) task_versions: TaskVersions,
 }
 
 impl Prepared {
@@ -45,11 +47,13 @@ impl Prepared {
             samples: settings.samples,
             timeouts: settings.timeouts,
             extras: &extras,
+            reward_rules: &settings.reward_rules,
         };
         let groups = planner.plan(tasks).await?;
         let records = Records::new(id, job_name, settings, &groups, dir);
         let versions = records.versions(&groups);
         let order = Order::of(&groups);
+        let task_versions = TaskVersions::of(&groups);
         let remaining = match &left {
             Some(left) => {
                 left.is_of(dir, records.job_config())?;
@@ -59,6 +63,6 @@ impl Prepared {
                 Remaining { plans: groups.into_iter().map(Stretch::group).collect(), ..Remaining::default() }
             }
         };
-        Ok(Self { left, records, versions, remaining, order })
+        Ok(Self { left, records, versions, remaining, order, task_versions })
     }
 }

@@ -139,6 +139,7 @@ mod tests {
     use super::*;
     use crate::agents::AgentSpec;
     use crate::failure::TimeoutPolicy;
+    use crate::job::RewardRules;
     use crate::job::plan::Planner;
     use crate::job::tasks::JobTask;
     use crate::task::Task;
@@ -164,7 +165,9 @@ mod tests {
         let samples = NonZeroU32::new(samples).unwrap();
         let (timeouts, extras) = (TimeoutPolicy::default(), TrialExtras::default());
         let (job_id, job_name) = (JOB, "job");
-        let planner = Planner { job_id, job_name, agents: &agents, samples, timeouts, extras: &extras };
+        let reward_rules = &RewardRules::default();
+        let planner =
+            Planner { job_id, job_name, agents: &agents, samples, timeouts, extras: &extras, reward_rules };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let groups = runtime.block_on(planner.plan(tasks)).unwrap();
         groups.into_iter().map(Stretch::group).collect()

@@ -16,8 +16,11 @@ use super::prepare::Prepared;
 use super::progress::{Following, resumed, to_be_done};
 use super::proxy::{JobProxy, check_captures, choose_models};
 use super::queue::{NextTrial, Queue};
+use super::ready::make_ready;
 use super::running::Running;
-use super::{JobError, JobReport, JobSettings, Progress, rollouts};
+use super::task_versions::TaskVersions;
+use super::unusable::set_apart;
+use super::{JobError, JobReport, JobSettings, Progress, SkippedTasks, rollouts};
 use crate::agent_reported::Returned;
 use crate::common::cancellation::Cancellation;
 use crate::environment::JobLabel;
@@ -48,7 +51,9 @@ async fn run(
     progress: Progress,
     cancellation: Cancellation,
 ) -> Result<JobReport, JobError> {
+    leave_out_unusable(&mut settings)?;
     check(&settings)?;
+    make_ready(&mut settings)?;
     let stopped = || JobError::Stopped;
     let finding = progress.activity("asking the upstreams", "for their models");
     settings.agents = cancellation.unless_stopped(choose_models(&settings)).await.ok_or_else(stopped)??;
@@ -65,10 +70,7 @@ async fn run(
     }
     // Models and agents are settled first, because errors up to here leave no directory to remove.
     let job_name = settings.job_name.clone().unwrap_or_else(|| default_job_name(&Zoned::now()));
-    let mut tasks = std::mem::take(&mut settings.tasks);
-    for task in &mut tasks {
-        settings.overrides.apply(&mut task.task)?;
-    }
+    let tasks = std::mem::take(&mut settings.tasks);
     let claim = JobDir::claim(&settings.jobs_dir, &job_name)?;
     let prepared = Prepared::look(&settings, tasks, &job_name, &claim.dir);
     let started = match cancellation.unless_stopped(Box::pin(prepared)).await.ok_or_else(stopped).flatten() {
@@ -82,6 +84,15 @@ async fn run(
             Err(error)
         }
     }
+}
+
+fn leave_out_unusable(settings: &mut JobSettings) -> Result<(), JobError> {
+    let Some(unusable) = set_apart(settings) else { return Ok(()) };
+    if !settings.skip_invalid || settings.tasks.is_empty() {
+        return Err(unusable.into());
+    }
+    tracing::warn!("{}", SkippedTasks(&unusable));
+    Ok(())
 }
 
 struct Job {
@@ -107,6 +118,7 @@ struct Job {
     is_resumed: bool,
     /// Sends the spans of trials. `None` if traces are off.
     exporting: Option<Exporting>,
+    task_versions: TaskVersions,
 }
 
 impl Job {
@@ -117,7 +129,7 @@ impl Job {
         mut progress: Progress,
         cancellation: Cancellation,
     ) -> Result<Self, JobError> {
-        let Prepared { left, records, versions, remaining, order } = prepared;
+        let Prepared { left, records, versions, remaining, order, task_versions } = prepared;
         let write = |path| move |source| JobError::Write { path, source };
         // The configuration is written last. A directory without it counts as new.
         if left.is_none() {
@@ -179,6 +191,7 @@ impl Job {
             halted: None,
             is_resumed,
             exporting,
+            task_versions,
         };
         job.put_rewards_left().await;
         for plan in &remaining.interrupted {
@@ -233,6 +246,7 @@ impl Job {
             }
         };
         drop(collecting);
+        problems.extend(self.task_versions.changed());
         problems.extend(self.write_result(0, Some(Timestamp::now())).err());
         self.shut_down(rollouts, problems).await
     }

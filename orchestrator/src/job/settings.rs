@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use super::config::{Metric, RetryConfig};
 use super::tasks::JobTask;
+use super::{RewardRules, UnusableTask};
 use crate::environment::EnvironmentKind;
 use crate::failure::TimeoutPolicy;
 use crate::trial::runner::harbor::HarborSettings;
@@ -22,6 +23,10 @@ use crate::trial::{JobAgent, TaskOverrides};
 pub struct JobSettings {
     /// The tasks. Each has a unique name within its dataset.
     pub tasks: Vec<JobTask>,
+    /// Tasks of the job that cannot be loaded.
+    pub unusable: Vec<UnusableTask>,
+    /// Whether the job runs without the tasks that cannot be used. Otherwise it does not start.
+    pub skip_invalid: bool,
     /// Values that replace those of the tasks.
     pub overrides: TaskOverrides,
     /// Whether the tasks are those of this program, which need no warning about the local environment.
@@ -40,6 +45,8 @@ pub struct JobSettings {
     pub retry: RetryConfig,
     /// The metrics over all rewards.
     pub metrics: Vec<Metric>,
+    /// The rules for the number to train on.
+    pub reward_rules: RewardRules,
     /// Where trials run.
     pub environment: EnvironmentKind,
     /// Whether images are built even if they exist, or if the task names a prebuilt image beside its Dockerfile.
@@ -82,6 +89,8 @@ impl JobSettings {
     ) -> Self {
         Self {
             tasks,
+            unusable: Vec::new(),
+            skip_invalid: false,
             overrides: TaskOverrides::default(),
             has_own_tasks: false,
             agents,
@@ -91,6 +100,7 @@ impl JobSettings {
             max_empty_trials: Self::DEFAULT_MAX_EMPTY_TRIALS,
             retry: RetryConfig::default(),
             metrics: vec![Metric::Mean],
+            reward_rules: RewardRules::default(),
             environment,
             harbor: HarborSettings::default(),
             force_build: false,

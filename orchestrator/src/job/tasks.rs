@@ -19,7 +19,8 @@ pub use repo::InvalidRepo;
 
 use super::config::{DatasetRef, JobConfig, TaskRef};
 use crate::common::suggest::did_you_mean;
-use crate::task::{GitOrigin, Runner, Task, TaskError, warn_of_ignored_keys};
+use crate::job::UnusableTask;
+use crate::task::{Examined, GitOrigin, Runner, Task, TaskError, TaskWarning, summed_up};
 
 /// A task of a job.
 #[derive(Clone, Debug)]
@@ -74,24 +75,49 @@ impl From<Task> for JobTask {
     }
 }
 
-/// Returns all tasks that a job's file names. Single tasks come first, as in Harbor. Missing tasks are fetched.
+/// The tasks that a job's file names.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The tasks that can be loaded.
+    pub tasks: Vec<JobTask>,
+    /// The task directories that cannot be loaded.
+    pub unusable: Vec<UnusableTask>,
+    warnings: Vec<TaskWarning>,
+}
+
+impl Found {
+    /// Loads the task in `dir`, or notes what is wrong with it.
+    fn add(&mut self, dir: &Path, runner: Runner, source: Option<String>, git: Option<GitOrigin>) {
+        let Examined { task, warnings } = Task::examine(dir, runner);
+        self.warnings.extend(warnings);
+        match task {
+            Ok(task) => self.tasks.push(JobTask { task, source, git }),
+            Err(errors) => self.unusable.push(UnusableTask::of(dir, &errors)),
+        }
+    }
+}
+
+/// Returns all tasks that a job's file names. Single tasks come first, as in Harbor. Missing tasks are fetched. The
+/// warnings of all tasks are logged together.
 ///
 /// # Errors
-/// Fails at the first task that cannot be loaded.
-pub fn find(job: &JobConfig, runner: Runner) -> BoxFuture<'_, Result<Vec<JobTask>, TasksError>> {
+/// Fails if there is no task, or if one cannot be fetched.
+pub fn find(job: &JobConfig, runner: Runner) -> BoxFuture<'_, Result<Found, TasksError>> {
     // Boxed for the reason given at `run_job`.
     Box::pin(find_all(job, runner))
 }
 
-async fn find_all(job: &JobConfig, runner: Runner) -> Result<Vec<JobTask>, TasksError> {
-    let mut found = Vec::new();
+async fn find_all(job: &JobConfig, runner: Runner) -> Result<Found, TasksError> {
+    let mut found = Found::default();
     for task in &job.tasks {
-        found.push(single(task, runner).await?);
+        single(task, runner, &mut found).await?;
     }
     for dataset in &job.datasets {
-        found.extend(dataset::load(dataset, runner).await?);
+        dataset::load(dataset, runner, &mut found).await?;
     }
-    warn_of_ignored_keys(found.iter().map(|found| &found.task));
+    for line in summed_up(&found.warnings) {
+        tracing::warn!("{line}");
+    }
     Ok(found)
 }
 
@@ -112,15 +138,17 @@ pub fn at_path(job: &mut JobConfig, path: &Path) -> Result<(), TasksError> {
     Ok(())
 }
 
+/// Returns whether the directory has a `task.toml`. An unreadable directory counts as a task, so that it is reported.
 fn is_task(dir: &Path) -> bool {
-    dir.join("task.toml").exists()
+    dir.is_dir() && !matches!(dir.join("task.toml").try_exists(), Ok(false))
 }
 
-async fn single(reference: &TaskRef, runner: Runner) -> Result<JobTask, TasksError> {
+async fn single(reference: &TaskRef, runner: Runner, found: &mut Found) -> Result<(), TasksError> {
     let path = reference.path.clone().unwrap_or_default();
     let source = reference.source.clone();
     let Some(url) = &reference.git_url else {
-        return Ok(JobTask { task: Task::load_for(&path, runner)?, source, git: None });
+        found.add(&path, runner, source, None);
+        return Ok(());
     };
     let wanted = git::Wanted {
         url,
@@ -130,5 +158,6 @@ async fn single(reference: &TaskRef, runner: Runner) -> Result<JobTask, TasksErr
         anew: reference.overwrite,
     };
     let (dir, origin) = git::fetch(wanted).await?;
-    Ok(JobTask { task: Task::load_for(&dir, runner)?, source, git: Some(origin) })
+    found.add(&dir, runner, source, Some(origin));
+    Ok(())
 }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 mod artifact;
 mod environment;
 mod fields;
+mod lax;
 mod mcp;
 mod step;
 mod verifier;
@@ -15,11 +16,12 @@ pub use artifact::{Artifact, MAIN_SERVICE};
 pub use environment::EnvironmentConfig;
 use fields::user;
 pub use fields::{Healthcheck, NetworkMode};
+use lax::given;
 pub use mcp::{McpServer, McpTransport};
 pub use step::{MinReward, RewardStrategy, StepConfig};
 pub use verifier::{Collect, VerifierConfig, VerifierEnvironmentMode};
 
-/// `task.toml`. [`super::Task::load`] resolves the values of `env` tables against the host's environment.
+/// `task.toml`. The values of `env` tables may refer to variables of this host.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct TaskConfig {
@@ -47,9 +49,6 @@ pub struct TaskConfig {
     pub multi_step_reward_strategy: Option<RewardStrategy>,
     /// The steps: several instructions that are worked on in one environment.
     pub steps: Vec<StepConfig>,
-    /// The keys of the file that Harbor does not know, as they are written.
-    #[serde(skip)]
-    pub(crate) ignored_keys: Vec<String>,
 }
 
 /// `[task]`
@@ -86,6 +85,7 @@ pub struct Author {
 #[serde(default)]
 pub struct AgentConfig {
     /// The agent's time limit in seconds. `None` for no limit.
+    #[serde(deserialize_with = "given")]
     pub timeout_sec: Option<f64>,
     /// The name or id of the user that the agent runs as. `None` for the image's user.
     #[serde(deserialize_with = "user")]

@@ -1,9 +1,8 @@
 //! Finds tasks on disk.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::ignored::warn_of_ignored_keys;
-use super::{CONFIG, Runner, Task, TaskError};
+use super::{CONFIG, Task, TaskError};
 
 /// Loads the task at `path`, or all tasks in the directory `path`, sorted by name.
 ///
@@ -12,32 +11,31 @@ use super::{CONFIG, Runner, Task, TaskError};
 /// # Errors
 /// There is no task, or a task cannot be loaded: the first one.
 pub fn discover(path: &Path) -> Result<Vec<Task>, TaskError> {
-    discover_for(path, Runner::Rolltap)
+    let mut tasks = directories(path)?.iter().map(|dir| Task::load(dir)).collect::<Result<Vec<_>, _>>()?;
+    tasks.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(tasks)
 }
 
-/// As `discover`, for the given runner of trials.
+/// Returns `path` if it is a task directory, or else the task directories in it, sorted by path. A directory with
+/// `task.toml` is a task, whatever its sub-directories contain.
 ///
 /// # Errors
-/// There is no task, or a task cannot be loaded: the first one.
-pub fn discover_for(path: &Path, runner: Runner) -> Result<Vec<Task>, TaskError> {
+/// There is no task, or the directory cannot be read.
+pub fn directories(path: &Path) -> Result<Vec<PathBuf>, TaskError> {
     if !path.is_dir() {
         return Err(TaskError::NotADirectory(path.to_owned()));
     }
-    // A directory with `task.toml` is a task, whatever its sub-directories contain.
     if path.join(CONFIG).exists() {
-        let task = Task::load_for(path, runner)?;
-        warn_of_ignored_keys([&task]);
-        return Ok(vec![task]);
+        return Ok(vec![path.to_owned()]);
     }
     let unreadable = |source| TaskError::Read { path: path.to_owned(), source };
-    let mut tasks = Vec::new();
+    let mut dirs = Vec::new();
     for entry in path.read_dir().map_err(unreadable)? {
         let dir = entry.map_err(unreadable)?.path();
         if dir.join(CONFIG).exists() {
-            tasks.push(Task::load_for(&dir, runner)?);
+            dirs.push(dir);
         }
     }
-    warn_of_ignored_keys(&tasks);
-    tasks.sort_by(|one, other| one.name.cmp(&other.name));
-    if tasks.is_empty() { Err(TaskError::NothingFound(path.to_owned())) } else { Ok(tasks) }
+    dirs.sort();
+    if dirs.is_empty() { Err(TaskError::NothingFound(path.to_owned())) } else { Ok(dirs) }
 }

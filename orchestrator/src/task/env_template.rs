@@ -4,38 +4,31 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::TaskError;
-use super::config::{TaskConfig, VerifierConfig};
 
-/// Resolves every `env` table of a task and of its steps, and the headers of its MCP servers.
-pub(super) fn resolve_all(
-    config: &mut TaskConfig,
-    path: &Path,
-    host: impl Fn(&str) -> Option<String> + Copy,
-) -> Result<(), TaskError> {
-    resolve(&mut config.environment.env, "environment.env", path, host)?;
-    resolve(&mut config.solution.env, "solution.env", path, host)?;
-    for server in &mut config.environment.mcp_servers {
-        let section = format!("environment.mcp_servers.{}.headers", server.name);
-        if let Some(headers) = server.headers_mut() {
-            resolve_embedded(headers, &section, path, host)?;
-        }
-    }
-    resolve_verifier(&mut config.verifier, "verifier", path, host)?;
-    for step in &mut config.steps {
-        resolve_verifier(&mut step.verifier, &format!("steps.{}.verifier", step.name), path, host)?;
-    }
-    Ok(())
+/// A table whose values may refer to variables of this host.
+pub(super) enum Table<'a> {
+    /// An `env` table. A value is a reference as a whole.
+    Env(&'a mut BTreeMap<String, String>),
+    /// The headers of an MCP server. References may be within other text.
+    Headers(&'a mut BTreeMap<String, String>),
 }
 
-fn resolve_verifier(
-    verifier: &mut VerifierConfig,
-    section: &str,
-    path: &Path,
-    host: impl Fn(&str) -> Option<String> + Copy,
-) -> Result<(), TaskError> {
-    resolve(&mut verifier.env, &format!("{section}.env"), path, host)?;
-    let own = verifier.environment.as_mut();
-    own.map_or(Ok(()), |own| resolve(&mut own.env, &format!("{section}.environment.env"), path, host))
+/// Resolves a table. Returns each variable that is missing, with the key that refers to it. The values of these keys stay
+/// unchanged.
+pub(super) fn resolve_all(table: Table<'_>, host: &dyn Fn(&str) -> Option<String>) -> Vec<(String, String)> {
+    let (table, resolve): (_, fn(&str, &dyn Fn(&str) -> Option<String>) -> Result<String, String>) =
+        match table {
+            Table::Env(table) => (table, resolved_value),
+            Table::Headers(table) => (table, resolved_header),
+        };
+    let mut missing = Vec::new();
+    for (key, value) in table {
+        match resolve(value, host) {
+            Ok(resolved) => *value = resolved,
+            Err(variable) => missing.push((variable, key.clone())),
+        }
+    }
+    missing
 }
 
 /// Replaces every value that is `${VAR}` or `${VAR:-default}` as a whole. A template within other text stays unchanged.
@@ -51,40 +44,32 @@ pub(crate) fn resolve(
     host: impl Fn(&str) -> Option<String>,
 ) -> Result<(), TaskError> {
     for (key, value) in table {
-        let Some((variable, default)) = template(value) else { continue };
-        let resolved =
-            host(variable).or_else(|| default.map(str::to_owned)).ok_or_else(|| TaskError::Variable {
-                path: path.to_owned(),
-                key: format!("{section}.{key}"),
-                variable: variable.to_owned(),
-            })?;
-        *value = resolved;
+        *value = resolved_value(value, &host).map_err(|variable| TaskError::Variable {
+            path: path.to_owned(),
+            key: format!("{section}.{key}"),
+            variable,
+        })?;
     }
     Ok(())
 }
 
-/// Replaces every template in every value, also within other text.
-fn resolve_embedded(
-    table: &mut BTreeMap<String, String>,
-    section: &str,
-    path: &Path,
-    host: impl Fn(&str) -> Option<String> + Copy,
-) -> Result<(), TaskError> {
-    for (key, value) in table {
-        let mut resolved = String::new();
-        let mut rest = value.as_str();
-        while let Some((before, (inside, after))) = embedded(rest) {
-            // The table of one value reuses `resolve`, so that both rules report the same errors.
-            let mut one = BTreeMap::from([(key.clone(), format!("${{{inside}}}"))]);
-            resolve(&mut one, section, path, host)?;
-            resolved.push_str(before);
-            resolved.extend(one.into_values());
-            rest = after;
-        }
-        resolved.push_str(rest);
-        *value = resolved;
+/// Returns the value with its variable replaced, or the name of the variable if it is missing.
+fn resolved_value(value: &str, host: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+    let Some((variable, default)) = template(value) else { return Ok(value.to_owned()) };
+    host(variable).or_else(|| default.map(str::to_owned)).ok_or_else(|| variable.to_owned())
+}
+
+/// Returns the header with every template replaced, or the name of the first missing variable.
+fn resolved_header(value: &str, host: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+    let mut resolved = String::new();
+    let mut rest = value;
+    while let Some((before, (inside, after))) = embedded(rest) {
+        resolved.push_str(before);
+        resolved.push_str(&resolved_value(&format!("${{{inside}}}"), host)?);
+        rest = after;
     }
-    Ok(())
+    resolved.push_str(rest);
+    Ok(resolved)
 }
 
 /// Splits a text into the part before its first template, the template's content, and the part after it.
@@ -134,12 +119,8 @@ mod tests {
 
     #[test]
     fn headers_may_have_templates_amid_other_text() {
-        let resolved = |value: &str| {
-            let mut table = BTreeMap::from([("Authorization".to_owned(), value.to_owned())]);
-            let host = |name: &str| (name == "TOKEN").then(|| "secret".to_owned());
-            resolve_embedded(&mut table, "headers", Path::new("task.toml"), host)?;
-            Ok::<_, TaskError>(table.remove("Authorization").unwrap())
-        };
+        let host = |name: &str| (name == "TOKEN").then(|| "secret".to_owned());
+        let resolved = |value: &str| resolved_header(value, &host);
         for (value, expected) in [
             ("Bearer ${TOKEN}", "Bearer secret"),
             ("${TOKEN}:${UNSET:-x}!", "secret:x!"),
@@ -148,7 +129,7 @@ mod tests {
         ] {
             assert_eq!(resolved(value).unwrap(), expected, "{value}");
         }
-        assert!(resolved("Bearer ${UNSET}").unwrap_err().to_string().contains("UNSET is not set"));
+        assert_eq!(resolved("Bearer ${UNSET}"), Err("UNSET".to_owned()));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The errors of task directories, for the person who wrote the task.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why a task cannot be loaded. Every message names the file, and the key if there is one.
 #[derive(Debug, thiserror::Error)]
@@ -31,12 +31,24 @@ pub enum TaskError {
         source: std::io::Error,
     },
     /// `task.toml` is not TOML, or a key has the wrong type.
-    #[error("{}: {message}", .path.display())]
+    #[error("{}: {}", .path.display(), .excerpt.as_deref().unwrap_or(.problem))]
     Toml {
         /// The file.
         path: PathBuf,
-        /// Line, column and expectation, in the words of the TOML parser.
-        message: String,
+        /// The line, from 1.
+        line: Option<usize>,
+        /// The problem, in the words of the TOML parser.
+        problem: String,
+        /// The problem with its position and the faulty line.
+        excerpt: Option<String>,
+    },
+    /// The keys of a network policy contradict each other.
+    #[error("{}: {problem}", .path.display())]
+    Network {
+        /// The file.
+        path: PathBuf,
+        /// The problem. Its first word is the key, with its section.
+        problem: String,
     },
     /// A key has the right type and an impossible value.
     #[error("{}: {key} = {value}: expected {expected}", .path.display())]
@@ -82,4 +94,41 @@ pub enum TaskError {
         /// One entry per field or file, with its value.
         what: Vec<String>,
     },
+}
+
+impl TaskError {
+    /// Returns the file or directory with the error.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::NothingFound(path) | Self::NotADirectory(path) | Self::Excluded(path) => path,
+            Self::Missing { path, .. }
+            | Self::Read { path, .. }
+            | Self::Toml { path, .. }
+            | Self::Network { path, .. }
+            | Self::Value { path, .. }
+            | Self::Trajectory { path, .. }
+            | Self::Variable { path, .. }
+            | Self::Unsupported { dir: path, .. } => path,
+        }
+    }
+
+    /// Returns the key with the error, with its section, if the error is that of a key.
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            Self::Value { key, .. } | Self::Variable { key, .. } => Some(key),
+            Self::Network { problem, .. } => problem.split(' ').next(),
+            _ => None,
+        }
+    }
+
+    /// Returns the error without the path, in one line.
+    pub fn problem(&self) -> String {
+        match self {
+            Self::Toml { problem, .. } => return problem.clone(),
+            Self::Read { source, .. } => return format!("cannot be read: {source}"),
+            _ => {}
+        }
+        let text = self.to_string();
+        text.strip_prefix(&format!("{}: ", self.path().display())).unwrap_or(&text).to_owned()
+    }
 }

@@ -1,14 +1,11 @@
 //! Loads a task directory as a [`Task`].
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::ignored::warn_of_ignored_keys;
 use super::inputs::{Input, InputDirs};
 use super::instruction::without_canary;
-use super::{
-    CONFIG, NetworkPlan, SeparateVerifier, Step, Task, TaskConfig, TaskError, env_template, support,
-};
+use super::{CONFIG, NetworkPlan, SeparateVerifier, Step, Task, TaskConfig, TaskError, TaskWarning, support};
 
 /// The program that runs the trials of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,32 +19,63 @@ pub enum Runner {
 
 const SCRIPT: &str = "test.sh";
 
+/// A task directory after all checks.
+#[derive(Debug)]
+pub struct Examined {
+    /// The task, or everything that is wrong with it. The list is not empty.
+    pub task: Result<Task, Vec<TaskError>>,
+    /// Content that has no effect.
+    pub warnings: Vec<TaskWarning>,
+}
+
 impl Task {
-    /// Loads the task in `dir`.
+    /// Loads the task in `dir`, and logs its warnings.
     ///
     /// # Errors
     /// The first error in the task. All unsupported features are one error.
     pub fn load(dir: &Path) -> Result<Self, TaskError> {
-        let task = Self::load_for(dir, Runner::Rolltap)?;
-        warn_of_ignored_keys([&task]);
+        let Examined { task, warnings } = Self::examine(dir, Runner::Rolltap);
+        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        let nothing = || TaskError::NotADirectory(dir.to_owned());
+        task.map_err(|errors| errors.into_iter().next().unwrap_or_else(nothing))
+    }
+
+    /// Loads the task in `dir` for the given runner of trials, and finds everything that is wrong with it.
+    pub fn examine(dir: &Path, runner: Runner) -> Examined {
+        let mut warnings = Vec::new();
+        let task = Self::examined(dir, runner, &mut warnings);
+        Examined { task, warnings }
+    }
+
+    fn examined(dir: &Path, runner: Runner, warnings: &mut Vec<TaskWarning>) -> Result<Self, Vec<TaskError>> {
+        let dir = dir.canonicalize().map_err(|_| vec![TaskError::NotADirectory(dir.to_owned())])?;
+        let path = dir.join(CONFIG);
+        let text = read(&path, "the task's configuration").map_err(|error| vec![error])?;
+        let parsed = TaskConfig::parse(&text, &path);
+        *warnings = parsed.warnings;
+        let task = Self::assemble(parsed.config?, dir, runner)?;
+        let strays = support::stray_compose_files(&task).into_iter().map(|file| task.dir.join(file));
+        warnings.extend(strays.map(TaskWarning::StrayComposeFile));
         Ok(task)
     }
 
-    /// Loads the task in `dir` for the given runner of trials. The caller warns of ignored keys, once for all tasks.
-    pub(crate) fn load_for(dir: &Path, runner: Runner) -> Result<Self, TaskError> {
-        let dir = dir.canonicalize().map_err(|_| TaskError::NotADirectory(dir.to_owned()))?;
-        let path = dir.join(CONFIG);
-        let mut config = TaskConfig::parse(&read(&path, "the task's configuration")?, &path)?;
+    /// Makes the task of a valid configuration and the files in `dir`.
+    fn assemble(config: TaskConfig, dir: PathBuf, runner: Runner) -> Result<Self, Vec<TaskError>> {
+        let mut errors = Vec::new();
         let what = support::unsupported(&config);
         if runner == Runner::Rolltap && !what.is_empty() {
-            return Err(TaskError::Unsupported { dir, what });
+            errors.push(TaskError::Unsupported { dir: dir.clone(), what });
         }
-        let network =
-            NetworkPlan::of(&config).map_err(|message| TaskError::Toml { path: path.clone(), message })?;
-        env_template::resolve_all(&mut config, &path, |name| std::env::var(name).ok())?;
+        let network = NetworkPlan::of(&config).unwrap_or_else(|problem| {
+            errors.push(TaskError::Network { path: dir.join(CONFIG), problem });
+            NetworkPlan::default()
+        });
         let directory_name = || dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let name = config.task.as_ref().map_or_else(directory_name, |task| task.name.clone());
         let inputs = InputDirs::of(&dir);
+        let mut input = |name: &str| inputs.input(name.as_ref()).map_err(|error| errors.push(error)).ok();
+        let (solution, tests) = (input("solution"), input("tests"));
+        let (Some(solution), Some(tests)) = (solution, tests) else { return Err(errors) };
         let mut task = Self {
             name,
             instruction: String::new(),
@@ -55,33 +83,35 @@ impl Task {
             separate_verifier: None,
             steps: Vec::new(),
             environment: dir.join("environment"),
-            solution: inputs.input("solution".as_ref())?,
-            tests: vec![inputs.input("tests".as_ref())?],
+            solution,
+            tests: vec![tests],
             config,
             network,
             dir,
         };
         if task.config.steps.is_empty() {
-            task.read_instruction(&task.dir.clone())?;
+            errors.extend(task.read_instruction(&task.dir.clone()).err());
             task.separate_verifier = SeparateVerifier::of(&task, None).map(Box::new);
-            task.must_have_tests()?;
+            errors.extend(task.must_have_tests().err());
         } else {
             let steps = task.config.steps.clone();
             // Each step has its own instruction, tests and verifier.
-            task.steps = steps.iter().map(|step| Step::of(&task, step, &inputs)).collect::<Result<_, _>>()?;
+            task.steps =
+                steps.iter().filter_map(|step| Step::of(&task, step, &inputs, &mut errors)).collect();
         }
-        let services = task.environment.join("docker-compose.yaml");
+        errors.extend(task.must_have_environment(runner).err());
+        if errors.is_empty() { Ok(task) } else { Err(errors) }
+    }
+
+    fn must_have_environment(&self, runner: Runner) -> Result<(), TaskError> {
+        let services = self.environment.join("docker-compose.yaml");
         // Harbor reports a missing definition of an environment itself.
         let is_ours = runner == Runner::Rolltap;
-        if is_ours && task.config.environment.docker_image.is_none() && !services.is_file() {
+        if is_ours && self.config.environment.docker_image.is_none() && !services.is_file() {
             let expected = "a Dockerfile, a docker-compose.yaml (not .yml), or else environment.docker_image in task.toml";
-            must_be_file(&task.dockerfile(), expected)?;
+            must_be_file(&self.dockerfile(), expected)?;
         }
-        for stray in support::stray_compose_files(&task) {
-            let (dir, stray) = (task.dir.display(), stray.display());
-            tracing::warn!("{dir}: {stray} starts no services: Harbor reads docker-compose.yaml alone");
-        }
-        Ok(task)
+        Ok(())
     }
 
     /// Reads the instruction in `dir`, and the path of the trajectory that an agent continues from, if there is one.

@@ -23,8 +23,13 @@ pub struct Step {
 }
 
 impl Step {
-    /// Loads a step of `whole`, a task that is loaded except for its steps.
-    pub(super) fn of(whole: &Task, config: &StepConfig, inputs: &InputDirs) -> Result<Self, TaskError> {
+    /// Loads a step of `whole`, a task that is loaded except for its steps. Adds everything that is wrong to `errors`.
+    pub(super) fn of(
+        whole: &Task,
+        config: &StepConfig,
+        inputs: &InputDirs,
+        errors: &mut Vec<TaskError>,
+    ) -> Option<Self> {
         let below = PathBuf::from("steps").join(&config.name);
         let dir = whole.dir.join(&below);
         let mut task = whole.clone();
@@ -34,16 +39,17 @@ impl Step {
         task.config.artifacts.extend(config.artifacts.iter().cloned());
         task.config.steps.clear();
         // Without a solution in the step, the oracle runs the task's solution.
+        let mut input = |name: &str| inputs.input(&below.join(name)).map_err(|error| errors.push(error)).ok();
         if dir.join("solution").is_dir() {
-            task.solution = inputs.input(&below.join("solution"))?;
+            task.solution = input("solution")?;
         }
         // The step's tests are copied over those of the whole task.
-        task.tests.push(inputs.input(&below.join("tests"))?);
-        task.read_instruction(&dir)?;
+        task.tests.push(input("tests")?);
+        errors.extend(task.read_instruction(&dir).err());
         task.separate_verifier = SeparateVerifier::of(whole, Some(config)).map(Box::new);
-        task.must_have_tests()?;
+        errors.extend(task.must_have_tests().err());
         let workdir = dir.join("workdir");
-        Ok(Self {
+        Some(Self {
             name: config.name.clone(),
             task,
             workdir: workdir.is_dir().then_some(workdir),

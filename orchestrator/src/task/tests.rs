@@ -6,11 +6,12 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod corpus;
 mod steps;
 mod tables;
 
 /// Makes a task directory with everything that a task needs, and this `task.toml`.
-fn task_dir(toml: &str) -> TempDir {
+pub(super) fn task_dir(toml: &str) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (name, contents) in [
         (CONFIG, toml),
@@ -91,7 +92,10 @@ fn every_section_is_understood() {
     let TaskConfig { schema_version, agent, verifier, environment, solution, .. } = task.config;
     assert_eq!(schema_version.as_deref(), Some("1.0"));
     assert_eq!((agent.timeout_sec, agent.user.as_deref()), (Some(12.0), Some("1000")));
-    assert_eq!((verifier.user.as_deref(), verifier.env["KEY"].as_str()), (Some("tester"), "default"));
+    assert_eq!(
+        (verifier.user.as_deref(), verifier.env["KEY"].as_str()),
+        (Some("tester"), "${ROLLTAP_TEST_UNSET:-default}")
+    );
     assert_eq!(solution.env["OTHER"], "plain");
     assert_eq!((environment.memory_mb, environment.storage_mb), (Some(2048), Some(512)));
     assert_eq!((environment.cpus, environment.workdir.as_deref()), (Some(0.5), Some("/srv")));
@@ -102,7 +106,7 @@ fn a_wrong_type_is_reported_with_file_place_and_expectation() {
     assert_eq!(
         complaint("[agent]\ntimeout_sec = \"soon\"\n"),
         "DIR/task.toml: TOML parse error at line 2, column 15\n  |\n2 | timeout_sec = \"soon\"\n  |               ^^^^^^\n\
-         invalid type: string \"soon\", expected f64"
+         invalid value: string \"soon\", expected a number"
     );
     let user = complaint("[agent]\nuser = 1.5\n");
     assert!(user.ends_with("expected a user name or a user id"), "{user}");

@@ -6,8 +6,7 @@ use std::fmt::Display;
 use super::TrialOutcome;
 
 impl TrialOutcome {
-    /// Returns whether the tests gave a verdict without a reward: several numbers of which none has that name, or no
-    /// number. Such a trial cannot be trained as it is.
+    /// Returns whether the tests gave a verdict without a reward: no number, or numbers of which none is chosen. Such a trial cannot be trained as it is.
     pub(crate) fn lacks_the_reward(&self) -> bool {
         let judged = || self.judged || self.steps.iter().any(|step| step.round.verdict.is_some());
         self.reward.is_none() && judged()
@@ -22,11 +21,15 @@ impl TrialOutcome {
             (None, Some(failure)) if self.rewards.is_empty() => {
                 format!("ended without a reward: {failure}")
             }
-            (None, _) if !self.rewards.is_empty() => format!(
-                "ended without a reward: the tests gave several, but no entry is named \"reward\": {}{}",
-                in_words(&self.rewards, f64::to_string),
-                failure.map(|failure| format!("; {failure}")).unwrap_or_default()
-            ),
+            (None, _) if !self.rewards.is_empty() => {
+                let why = match &self.reward_rule {
+                    Some(rule) => format!("the rule \"{rule}\" makes no number of those of the tests"),
+                    None => "the tests gave several, but no entry is named \"reward\"".to_owned(),
+                };
+                let rewards = in_words(&self.rewards, f64::to_string);
+                let failure = failure.map(|failure| format!("; {failure}")).unwrap_or_default();
+                format!("ended without a reward: {why}: {rewards}{failure}")
+            }
             (None, _) if self.lacks_the_reward() => {
                 "ended without a reward: the tests left no number".to_owned()
             }

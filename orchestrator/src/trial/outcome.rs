@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rolltap_proxy::api::{PutReward, TrialStatus};
 use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
+use rolltap_rollout::rollout::{Reward, RewardRule};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -48,6 +49,8 @@ pub struct TrialOutcome {
     pub rewards: BTreeMap<String, f64>,
     /// The number that trains the trial. `None`, never 0, if there is none.
     pub reward: Option<f64>,
+    /// The rule that makes this number. `None` for the entry `reward`, or else the only entry.
+    pub reward_rule: Option<RewardRule>,
     /// Why the trial failed.
     pub failure: Option<TrialFailure>,
     /// Whether another attempt at the sample follows, in this run of the job or when it is resumed. The proxy then has
@@ -145,6 +148,7 @@ impl TrialOutcome {
             judged: false,
             rewards: BTreeMap::new(),
             reward: None,
+            reward_rule: plan.reward_rule.clone(),
             failure: None,
             awaits_retry: false,
             halts: None,
@@ -193,12 +197,19 @@ impl TrialOutcome {
     /// Adopts the round of a task without steps.
     pub(super) fn take(&mut self, round: Round) {
         let Round { verdict, failure, agent_metadata, agent_execution, verifier } = round;
-        self.judged = verdict.is_some();
-        let Rewards { rewards, reward } = verdict.unwrap_or_default();
-        (self.rewards, self.reward, self.agent_metadata) = (rewards, reward, agent_metadata);
+        self.take_verdict(verdict);
+        self.agent_metadata = agent_metadata;
         (self.agent_execution, self.verifier) = (agent_execution, verifier);
         // An earlier failure has priority, because later ones usually follow from it.
         self.failure = self.failure.take().or(failure);
+    }
+
+    /// Adopts the numbers of the tests, and chooses the number to train on.
+    pub(super) fn take_verdict(&mut self, verdict: Option<Rewards>) {
+        self.judged = verdict.is_some();
+        let rewards = verdict.unwrap_or_default().rewards;
+        let Reward { rewards, reward, .. } = Reward::by_rule(rewards, self.reward_rule.as_ref());
+        (self.rewards, self.reward) = (rewards, reward);
     }
 
     /// Returns the failure that Harbor records as the trial's exception. A failure of a step belongs to the step only.

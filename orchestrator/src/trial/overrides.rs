@@ -44,6 +44,11 @@ impl TaskOverrides {
         environment.memory_mb = self.memory_mb.or(environment.memory_mb);
         environment.storage_mb = self.storage_mb.or(environment.storage_mb);
         environment.env.extend(self.environment_env()?);
+        // A variable of the job replaces one of the task, which then need not be set on this host.
+        let of_steps = task.steps.iter_mut().map(|step| &mut step.task.config.verifier);
+        for verifier in of_steps.chain([&mut task.config.verifier]) {
+            verifier.env.retain(|name, _| !self.verifier_env.contains_key(name));
+        }
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rolltap_proxy::api::PutReward;
 use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
+use rolltap_rollout::rollout::RewardRule;
 use uuid::Uuid;
 
 use super::TrialExtras;
@@ -42,6 +43,8 @@ pub struct TrialPlan {
     pub timeouts: TimeoutPolicy,
     /// The job's additions to the task.
     pub extras: Arc<TrialExtras>,
+    /// The rule that makes the number to train on. `None` for the entry `reward`, or else the only entry.
+    pub reward_rule: Option<RewardRule>,
     /// The number of earlier attempts at this sample in this run of the job.
     pub retries: u32,
     /// Attempts that this attempt supersedes, each with its reward. The rewards are set once this attempt is open. A

@@ -48,6 +48,7 @@ impl TrialRecords {
                     "group_size": plan.group_size,
                     "sample_index": plan.sample_index,
                     "attempt": plan.attempt,
+                    "reward": plan.reward_rule,
                 }),
             ),
         ] {

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// A dataset: a directory of tasks, a git repository, or an entry of a registry file.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DatasetRef {
     /// The directory. With `repo`, it is relative to the root of the repository.

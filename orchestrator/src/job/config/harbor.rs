@@ -14,7 +14,7 @@ use crate::task::Artifact;
 use crate::trial::RetryConfig;
 
 /// Harbor's `JobConfig`. A flag may supply an absent value. Otherwise Harbor's default holds.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobConfig {
     /// The name of the job and of its directory.

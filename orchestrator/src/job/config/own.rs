@@ -1,11 +1,13 @@
 //! The `rolltap` section of a job's file.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use rolltap_proxy::{History, in_words};
-use serde::Deserialize;
+use rolltap_rollout::rollout::RewardRule;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::ConfigError;
@@ -13,7 +15,7 @@ use crate::common::suggest::nearest;
 
 /// The `rolltap` section of a job's file: the flags of `rolltap run` that Harbor lacks, with `_` for `-`. All keys are
 /// optional.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OwnConfig {
     /// The base URLs of the vLLM servers.
@@ -70,10 +72,16 @@ pub struct OwnConfig {
     pub max_empty_trials: Option<u32>,
     /// The time limit of a whole trial, in seconds.
     pub trial_deadline_sec: Option<f64>,
+    /// The rule that makes the number to train on of the rewards of a trial.
+    pub reward: Option<RewardRule>,
+    /// Such rules for single tasks, by the name of a task or of its directory, or by a shell pattern of such names.
+    pub task_rewards: BTreeMap<String, RewardRule>,
+    /// Whether the job runs without the tasks that cannot be used.
+    pub skip_invalid: bool,
 }
 
 /// The fields above. A test checks that the two lists agree.
-pub(super) const KEYS: [&str; 27] = [
+pub(super) const KEYS: [&str; 30] = [
     "upstream",
     "upstream_api_key",
     "upstream_ca",
@@ -101,6 +109,9 @@ pub(super) const KEYS: [&str; 27] = [
     "n_concurrent_per_task",
     "max_empty_trials",
     "trial_deadline_sec",
+    "reward",
+    "task_rewards",
+    "skip_invalid",
 ];
 
 /// Keys that rolltap's own records have in addition to settings. They are ignored, so that a job's `config.json` is a

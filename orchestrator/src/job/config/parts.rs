@@ -10,7 +10,7 @@ use crate::environment::Mount;
 use crate::task::McpServer;
 
 /// Harbor's `AgentConfig`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AgentEntry {
     /// The name of the agent. `None` for Harbor's default, the oracle.
@@ -42,7 +42,7 @@ pub struct AgentEntry {
 }
 
 /// Harbor's `EnvironmentConfig`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EnvironmentSection {
     /// The kind of environment. `None` for Docker.

@@ -169,6 +169,7 @@ fn wrong_values_are_reported_with_their_places() {
         ("a: [", "cannot be parsed: "),
         ("rolltap: {upstreams: [x]}", "unknown key rolltap.upstreams (did you mean \"upstream\"?)"),
         ("rolltap: {history: never}", "rolltap.history: "),
+        ("rolltap: {reward: 'a,b'}", "rolltap.reward: expected the name of a reward"),
     ] {
         let told = error_of(text);
         assert!(told.starts_with(expected), "{text}: {told}");
@@ -197,7 +198,7 @@ fn every_key_of_our_own_is_one() {
         "environment": "local", "n_concurrent_per_task": 1, "max_empty_trials": 0,
         "trial_deadline_sec": 60.0, "listen": "0.0.0.0:7070", "public_url": "https://h",
         "upstream_ca": ["a"], "upstream_client_cert": "c", "upstream_client_key": "k", "upstream_http_proxy": "http://p", "tls_cert": "c", "tls_key": "k",
-        "preflight": false,
+        "preflight": false, "reward": "mean", "task_rewards": {"a-*": "b=1"}, "skip_invalid": true,
     });
     assert_eq!(section.as_object().unwrap().len(), own::KEYS.len());
     let mut untyped = Vec::new();

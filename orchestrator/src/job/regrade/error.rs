@@ -7,7 +7,7 @@ use rolltap_rollout::ids::RewardVersion;
 use crate::common::shell::word;
 use crate::job::config::{ConfigError, SettingsError};
 use crate::job::tasks::TasksError;
-use crate::job::{JobError, ResumeError};
+use crate::job::{JobError, ResumeError, UnusableTask};
 use crate::job_dir::JobDirError;
 use crate::task::TaskError;
 
@@ -38,6 +38,9 @@ pub enum RegradeError {
     /// The tasks cannot be loaded.
     #[error("the tasks cannot be loaded (-p chooses a task directory in the place of that of the job)")]
     Tasks(#[from] TasksError),
+    /// Tasks cannot be used.
+    #[error("{}", unusable(.0))]
+    Unusable(Vec<UnusableTask>),
     /// A value that the job puts in place of one of its tasks is invalid.
     #[error(transparent)]
     Overrides(#[from] TaskError),
@@ -85,4 +88,15 @@ pub enum RegradeError {
     /// The environments or the proxy cannot be started.
     #[error(transparent)]
     Job(#[from] JobError),
+}
+
+fn unusable(tasks: &[UnusableTask]) -> String {
+    let mut text =
+        "tasks cannot be used (-p chooses a task directory in the place of that of the job):".to_owned();
+    for problem in tasks.iter().flat_map(|task| &task.problems) {
+        // Some problems have an excerpt of the file in further lines.
+        text.push_str("\n  ");
+        text.push_str(&problem.replace('\n', "\n    "));
+    }
+    text
 }

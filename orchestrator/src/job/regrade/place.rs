@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use rolltap_proxy::UpstreamTls;
+
 use super::{AdminAccess, RegradeError, RegradeSettings};
 use crate::admin_client::AdminClient;
 use crate::environment::{EnvironmentKind, Host, JobLabel};
@@ -33,12 +35,12 @@ pub(super) async fn proxy(
     file: &JobFile,
     job: &JobDir,
 ) -> Result<(JobProxy, AdminClient), RegradeError> {
-    let (url, token) = match settings.admin.clone() {
-        Some(AdminAccess { url, token }) => (url.or_else(|| file.own.proxy.clone()), token),
-        None => (file.own.proxy.clone(), None),
+    let (url, token, tls) = match settings.admin.clone() {
+        Some(AdminAccess { url, token, tls }) => (url.or_else(|| file.own.proxy.clone()), token, tls),
+        None => (file.own.proxy.clone(), None, UpstreamTls::default()),
     };
     let choice = match url {
-        Some(admin_url) => ProxyChoice::External { admin_url, token },
+        Some(admin_url) => ProxyChoice::External { admin_url, token, tls },
         None if job.data().is_dir() => ProxyChoice::from(Upstreams::default()),
         None => return Err(RegradeError::NoCaptures(job.path().to_owned())),
     };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use rolltap_rollout::ids::TrialId;
+use rolltap_rollout::rollout::RewardRule;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -21,6 +22,8 @@ pub(super) struct Recorded {
     /// Whether the proxy has the trial.
     pub(super) is_at_proxy: bool,
     pub(super) rewards: Rewards,
+    /// The rule that makes the number to train on. `None` for the entry `reward`, or else the only entry.
+    pub(super) reward_rule: Option<RewardRule>,
     pub(super) is_valid: bool,
     pub(super) failure: Option<TrialFailure>,
     /// The steps that left work to verify, in order. Empty for a task without steps.
@@ -49,6 +52,7 @@ impl Recorded {
             attempt: at(result, "/config/rolltap/attempt").unwrap_or(0),
             is_at_proxy: result.pointer("/rolltap/proxy").is_some_and(Value::is_object),
             rewards: Rewards { rewards, reward: at(result, "/rolltap/reward") },
+            reward_rule: at(result, "/config/rolltap/reward"),
             is_valid: at(result, "/rolltap/reward_valid").unwrap_or(false),
             failure,
             steps: verified.filter_map(|step| at(step, "/step_name")).collect(),

@@ -98,10 +98,12 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Returns the reward of tests that ran after this failure, if there was one.
-    pub(super) fn of(verdict: Rewards, failure: Option<TrialFailure>) -> Self {
-        let reward_valid = is_valid(&verdict.rewards, failure.as_ref());
-        Self { reward: verdict.reward, rewards: verdict.rewards, reward_valid, failure }
+    /// Returns the reward of tests that ran after this failure, if there was one. The rule of the trial makes the number
+    /// to train on.
+    pub(super) fn of(trial: &Recorded, verdict: Rewards, failure: Option<TrialFailure>) -> Self {
+        let Reward { rewards, reward, .. } = Reward::by_rule(verdict.rewards, trial.reward_rule.as_ref());
+        let reward_valid = is_valid(&rewards, failure.as_ref());
+        Self { reward, rewards, reward_valid, failure }
     }
 
     /// Returns the reward of the trial itself.

@@ -305,7 +305,7 @@ impl Run<'_> {
         match ended {
             Ok(Verdict { rewards, failure }) => {
                 let before = trial.failure_before_tests().cloned();
-                let standing = Standing::of(rewards, before.or(failure));
+                let standing = Standing::of(trial, rewards, before.or(failure));
                 self.log.line(format!("{} ended", trial.name));
                 Some(begun.ended(Outcome::Regraded, Some(standing), None))
             }

@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use rolltap_proxy::UpstreamTls;
 use rolltap_rollout::ids::RewardVersion;
 
 use crate::environment::EnvironmentKind;
@@ -39,4 +40,6 @@ pub struct AdminAccess {
     pub url: Option<String>,
     /// Its admin token.
     pub token: Option<String>,
+    /// The files of TLS to an admin plane with `https`.
+    pub tls: UpstreamTls,
 }

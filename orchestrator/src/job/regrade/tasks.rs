@@ -12,7 +12,7 @@ use crate::job::checksum;
 use crate::job::config::{JobConfig, JobFile};
 use crate::job::tasks::{self, fnmatch};
 use crate::job::{JobError, tasks::JobTask};
-use crate::task::{Runner, Task};
+use crate::task::{MissingVariables, Runner, Task, UsedTables};
 use crate::trial::TrialExtras;
 
 /// The tasks whose tests verify the trials, by name.
@@ -44,15 +44,23 @@ impl Tasks {
             }
             tasks::find(&other, Runner::Rolltap).await?
         };
+        if !found.unusable.is_empty() {
+            return Err(RegradeError::Unusable(found.unusable));
+        }
         let overrides = file.job.overrides()?;
+        // No agent runs, so only the tests read variables of this host.
+        let used = UsedTables { solution: false, verifier: true, mcp_servers: false };
+        let mut missing = Vec::new();
         let mut by_name: BTreeMap<String, Vec<LoadedTask>> = BTreeMap::new();
-        for JobTask { mut task, source, .. } in found {
+        for JobTask { mut task, source, .. } in found.tasks {
             let failed = |source| JobError::TaskFiles { dir: task.dir.clone(), source };
             let digest = checksum::of_dir(&task.dir).map_err(failed)?;
             overrides.apply(&mut task)?;
+            missing.extend(task.resolve(used).err().into_iter().flatten());
             let task = Arc::new(extras.applied_to(&task));
             by_name.entry(task.name.clone()).or_default().push(LoadedTask { task, dataset: source, digest });
         }
+        MissingVariables::check(missing).map_err(JobError::from)?;
         Ok(Self { by_name, patterns: settings.tasks.clone() })
     }
 

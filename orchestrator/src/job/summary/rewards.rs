@@ -17,30 +17,38 @@ pub(super) fn cell(trial: &TrialOutcome) -> String {
     }
 }
 
-/// Returns a warning for each set of reward names that lacks the name `reward`.
+/// Returns a warning for each set of reward names that makes no number to train on.
 pub(super) fn warnings(trials: &[TrialOutcome]) -> Vec<String> {
-    let mut sets: BTreeMap<Vec<&str>, usize> = BTreeMap::new();
+    // The rule of the trials, as text, and their reward names.
+    let mut sets: BTreeMap<(Option<String>, Vec<&str>), usize> = BTreeMap::new();
     for trial in trials.iter().filter(|trial| trial.lacks_the_reward()) {
-        *sets.entry(trial.rewards.keys().map(String::as_str).collect()).or_default() += 1;
+        let rule = trial.reward_rule.as_ref().map(ToString::to_string);
+        *sets.entry((rule, trial.rewards.keys().map(String::as_str).collect())).or_default() += 1;
     }
     let more = sets.len().saturating_sub(SETS_TOLD);
+    let told = sets.iter().take(SETS_TOLD);
     let mut warnings: Vec<_> =
-        sets.iter().take(SETS_TOLD).map(|(names, count)| warning(names, *count)).collect();
+        told.map(|((rule, names), count)| warning(rule.as_deref(), names, *count)).collect();
     if more > 0 {
-        warnings.push(format!("warning: {more} more sets of rewards have none named \"reward\""));
+        warnings.push(format!("warning: {more} more sets of rewards make no number to train on"));
     }
     warnings
 }
 
-fn warning(names: &[&str], count: usize) -> String {
+fn warning(rule: Option<&str>, names: &[&str], count: usize) -> String {
     let (trials, have) = if count == 1 { ("trial", "has") } else { ("trials", "have") };
-    match names {
-        [] => format!(
+    match (names, rule) {
+        ([], _) => format!(
             "warning: the tests of {count} {trials} left no number: nothing is trained on them, since no reward is no reward of 0"
         ),
-        [first, ..] => format!(
+        (_, Some(rule)) => format!(
+            "warning: {count} {trials} {have} rewards {}, of which the rule \"{rule}\" makes no number: nothing is trained on \
+             them",
+            listed(names)
+        ),
+        ([first, ..], None) => format!(
             "warning: {count} {trials} {have} rewards {} and none named \"reward\": nothing is trained on them until one is \
-             chosen, as by `rolltap export --reward {first}`",
+             chosen, as by --reward {first} of `rolltap export`, or of `rolltap run` for the next job",
             listed(names)
         ),
     }
@@ -61,10 +69,14 @@ mod tests {
     #[test]
     fn names_are_listed_and_one_is_proposed() {
         assert_eq!(
-            warning(&["a", "b", "c"], 1),
+            warning(None, &["a", "b", "c"], 1),
             "warning: 1 trial has rewards a, b and c and none named \"reward\": nothing is trained on them until one is \
-             chosen, as by `rolltap export --reward a`"
+             chosen, as by --reward a of `rolltap export`, or of `rolltap run` for the next job"
         );
-        assert!(warning(&[], 2).starts_with("warning: the tests of 2 trials left no number"));
+        assert_eq!(
+            warning(Some("speed"), &["a", "b"], 2),
+            "warning: 2 trials have rewards a and b, of which the rule \"speed\" makes no number: nothing is trained on them"
+        );
+        assert!(warning(None, &[], 2).starts_with("warning: the tests of 2 trials left no number"));
     }
 }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::git::{self, Wanted};
 use super::repo::RepoSource;
-use super::{JobTask, TasksError, fnmatch, is_task, registry, single};
+use super::{Found, TasksError, fnmatch, is_task, registry, single};
 use crate::common::suggest::nearest;
 use crate::job::config::{DatasetPlace, DatasetRef, RegistryEntry, TaskRef};
-use crate::task::{GitOrigin, Runner, Task, TaskError};
+use crate::task::{GitOrigin, Runner, TaskError};
 
 /// Harbor's directory of the tasks in a repository whose source names no directory.
 const TASKS: &str = "tasks";
@@ -23,36 +23,35 @@ enum Candidate {
 
 /// Loads the tasks of a dataset in order of their names, or in the order of a registry file. Tasks that the patterns
 /// exclude are not loaded, so they may be invalid.
-pub(super) async fn load(dataset: &DatasetRef, runner: Runner) -> Result<Vec<JobTask>, TasksError> {
+pub(super) async fn load(dataset: &DatasetRef, runner: Runner, found: &mut Found) -> Result<(), TasksError> {
     let (title, source, candidates) = match dataset.place().map_err(TasksError::Dataset)? {
         DatasetPlace::Directory(path) => {
             // The dataset has the name of its directory, which a path such as `.` lacks.
             let root = path.canonicalize().map_err(|_| TaskError::NotADirectory(path.to_owned()))?;
             let source = root.file_name().map(|name| name.to_string_lossy().into_owned());
-            let found = directories(&root, path)?;
+            let dirs = directories(&root, path)?;
             let here = |dir| Candidate::Here(dir, None);
-            (path.display().to_string(), source, found.into_iter().map(here).collect())
+            (path.display().to_string(), source, dirs.into_iter().map(here).collect())
         }
         DatasetPlace::Repository(repo, path) => of_repository(dataset, repo, path).await?,
         DatasetPlace::Registry(entry) => of_registry(dataset, entry).await?,
     };
     let mut chosen = chosen(dataset, &title, candidates)?;
     fetch_together(&mut chosen).await?;
-    let mut tasks = Vec::new();
     for candidate in chosen {
         let source = source.clone();
-        tasks.push(match candidate {
-            Candidate::Here(dir, git) => JobTask { task: Task::load_for(&dir, runner)?, source, git },
-            Candidate::There(task) => single(&TaskRef { source, ..task }, runner).await?,
-        });
+        match candidate {
+            Candidate::Here(dir, git) => found.add(&dir, runner, source, git),
+            Candidate::There(task) => single(&TaskRef { source, ..task }, runner, found).await?,
+        }
     }
-    Ok(tasks)
+    Ok(())
 }
 
 /// A name for messages, the name of the dataset, and its tasks.
-type Found = (String, Option<String>, Vec<Candidate>);
+type Listed = (String, Option<String>, Vec<Candidate>);
 
-async fn of_repository(dataset: &DatasetRef, repo: &str, path: Option<&Path>) -> Result<Found, TasksError> {
+async fn of_repository(dataset: &DatasetRef, repo: &str, path: Option<&Path>) -> Result<Listed, TasksError> {
     let source: RepoSource = repo.parse()?;
     let directory = match (path, &source.directory) {
         (Some(_), Some(_)) => {
@@ -72,7 +71,7 @@ async fn of_repository(dataset: &DatasetRef, repo: &str, path: Option<&Path>) ->
     Ok((repo.to_owned(), Some(source.name().to_owned()), candidates))
 }
 
-async fn of_registry(dataset: &DatasetRef, entry: RegistryEntry<'_>) -> Result<Found, TasksError> {
+async fn of_registry(dataset: &DatasetRef, entry: RegistryEntry<'_>) -> Result<Listed, TasksError> {
     let file = registry::file_at(entry.file.unwrap_or(Path::new("")));
     let (file, origin) = match entry.repo {
         None => (file, None),

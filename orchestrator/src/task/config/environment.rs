@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::lax::{filled, given, number};
 use super::{Healthcheck, McpServer, NetworkMode};
 
 /// `[environment]`
@@ -11,18 +12,24 @@ use super::{Healthcheck, McpServer, NetworkMode};
 #[serde(default)]
 pub struct EnvironmentConfig {
     /// The limit in seconds for the build and start of the environment.
+    #[serde(deserialize_with = "number")]
     pub build_timeout_sec: f64,
     /// A ready image. Takes precedence over `environment/Dockerfile`, as in Harbor.
+    #[serde(deserialize_with = "filled")]
     pub docker_image: Option<String>,
     /// The operating system, in upper or lower case.
     pub os: String,
     /// The number of CPUs, which may be fractional. `None` for no limit.
+    #[serde(deserialize_with = "given")]
     pub cpus: Option<f64>,
     /// The memory in MiB. `None` for no limit.
+    #[serde(deserialize_with = "given")]
     pub memory_mb: Option<u64>,
     /// The disk space in MiB. Not enforced, as in Harbor.
+    #[serde(deserialize_with = "given")]
     pub storage_mb: Option<u64>,
     /// The number of GPUs. `None` for 0.
+    #[serde(deserialize_with = "given")]
     pub gpus: Option<u32>,
     /// The acceptable types of GPU.
     pub gpu_types: Option<Vec<String>>,

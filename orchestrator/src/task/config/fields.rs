@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Deserializer};
 
+use super::lax::number;
+
 /// The network access of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -21,14 +23,19 @@ pub struct Healthcheck {
     /// The shell command.
     pub command: String,
     /// Seconds between the end of a failed check and the next check.
+    #[serde(deserialize_with = "number")]
     pub interval_sec: f64,
     /// The limit in seconds for one check.
+    #[serde(deserialize_with = "number")]
     pub timeout_sec: f64,
     /// Seconds from the start in which failures do not count.
+    #[serde(deserialize_with = "number")]
     pub start_period_sec: f64,
     /// As [`Self::interval_sec`], during the start period.
+    #[serde(deserialize_with = "number")]
     pub start_interval_sec: f64,
     /// The number of consecutive failures after which the environment has failed.
+    #[serde(deserialize_with = "number")]
     pub retries: u32,
 }
 

@@ -23,14 +23,14 @@ pub enum McpTransport {
     Sse {
         /// The server's URL.
         url: String,
-        /// Headers of every request, with `${VAR}` replaced by [`crate::task::Task::load`].
+        /// Headers of every request, which may refer to variables of this host.
         headers: BTreeMap<String, String>,
     },
     /// HTTP with a stream per answer.
     StreamableHttp {
         /// The server's URL.
         url: String,
-        /// Headers of every request, with `${VAR}` replaced by [`crate::task::Task::load`].
+        /// Headers of every request, which may refer to variables of this host.
         headers: BTreeMap<String, String>,
     },
     /// A process that the agent starts.

@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::artifact::service_name;
 use super::fields::user;
+use super::lax::{given, number};
 use super::{EnvironmentConfig, MAIN_SERVICE, NetworkMode};
 
 /// `[verifier]`
@@ -13,6 +14,7 @@ use super::{EnvironmentConfig, MAIN_SERVICE, NetworkMode};
 #[serde(default)]
 pub struct VerifierConfig {
     /// The limit in seconds for `tests/test.sh`.
+    #[serde(deserialize_with = "number")]
     pub timeout_sec: f64,
     /// Environment variables of `tests/test.sh`.
     pub env: BTreeMap<String, String>,
@@ -83,7 +85,7 @@ struct Table {
     command: String,
     #[serde(default)]
     service: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "given")]
     timeout_sec: Option<f64>,
     #[serde(default, deserialize_with = "user")]
     user: Option<String>,

@@ -49,10 +49,7 @@ impl Trial<'_> {
         }
         let strategy = self.task.config.multi_step_reward_strategy.unwrap_or_default();
         let rewards = overall(&self.outcome.steps, strategy);
-        self.outcome.judged = rewards.is_some();
-        let rewards = rewards.unwrap_or_default();
-        self.outcome.rewards = rewards.rewards;
-        self.outcome.reward = rewards.reward;
+        self.outcome.take_verdict(rewards);
     }
 
     fn failed_step(&self, failure: TrialFailure) -> Round {
