@@ -26,9 +26,9 @@ enum Command {
 
 /// Check task directories, and list every problem with file and line
 ///
-/// Each task is parsed, and its files are examined. A variable of this host that the task needs and that is not set is a
-/// warning, as is content that Harbor ignores. With --oracle and --nop, agents also work at each valid task, and a task
-/// fails if the solution does not earn the reward, or if doing nothing earns it.
+/// Each task is parsed, and its files are examined. A variable of this host that the task needs and that is not set is
+/// a warning, as is content that Harbor ignores. With --oracle and --nop, agents also work at each valid task, and a
+/// task fails if the solution does not earn the reward, or if doing nothing earns it.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 struct Check {
@@ -50,8 +50,8 @@ struct Check {
     /// Choose where trials run: docker or local.
     #[arg(short, long = "env", visible_alias = "environment", value_name = "ENVIRONMENT", default_value = "docker", help_heading = GATE)]
     environment: EnvironmentKind,
-    /// Compare the number that this rule makes of the rewards of a trial. [default: the reward named `reward`, or the only
-    /// one]
+    /// Compare the number that this rule makes of the rewards of a trial. [default: the reward named `reward`, or the
+    /// only one]
     ///
     /// The rule is that of `rolltap run --reward`.
     #[arg(long, value_name = "RULE", help_heading = GATE)]

@@ -80,8 +80,8 @@ impl fmt::Display for SkippedTasks<'_> {
     }
 }
 
-/// Moves the tasks that the job's environment and agents cannot use to the unusable ones. Returns all unusable tasks, or
-/// `None` if there is none.
+/// Moves the tasks that the job's environment and agents cannot use to the unusable ones. Returns all unusable tasks,
+/// or `None` if there is none.
 pub(super) fn set_apart(settings: &mut JobSettings) -> Option<UnusableTasks> {
     let mut unusable = std::mem::take(&mut settings.unusable);
     let mut usable = Vec::new();

@@ -13,8 +13,8 @@ pub(super) enum Table<'a> {
     Headers(&'a mut BTreeMap<String, String>),
 }
 
-/// Resolves a table. Returns each variable that is missing, with the key that refers to it. The values of these keys stay
-/// unchanged.
+/// Resolves a table. Returns each variable that is missing, with the key that refers to it. The values of these keys
+/// stay unchanged.
 pub(super) fn resolve_all(table: Table<'_>, host: &dyn Fn(&str) -> Option<String>) -> Vec<(String, String)> {
     let (table, resolve): (_, fn(&str, &dyn Fn(&str) -> Option<String>) -> Result<String, String>) =
         match table {

@@ -6,7 +6,8 @@ use std::fmt::Display;
 use super::TrialOutcome;
 
 impl TrialOutcome {
-    /// Returns whether the tests gave a verdict without a reward: no number, or numbers of which none is chosen. Such a trial cannot be trained as it is.
+    /// Returns whether the tests gave a verdict without a reward: no number, or numbers of which none is chosen. Such a
+    /// trial cannot be trained as it is.
     pub(crate) fn lacks_the_reward(&self) -> bool {
         let judged = || self.judged || self.steps.iter().any(|step| step.round.verdict.is_some());
         self.reward.is_none() && judged()
