@@ -13,7 +13,7 @@ pub use feed::{ClosingCause, GroupClosing, GroupStatus, RolloutLine, SampleCount
 use jiff::Timestamp;
 use rolltap_rollout::branch_cause::BranchCause;
 use rolltap_rollout::call::{CallRole, Flaw};
-use rolltap_rollout::ids::{GroupId, RewardVersion, TaskId, TrialId};
+use rolltap_rollout::ids::{CallId, GroupId, RewardVersion, TaskId, TrialId};
 use rolltap_rollout::rollout::Reward;
 use rolltap_rollout::training::Training;
 use schemars::JsonSchema;
@@ -193,6 +193,10 @@ pub struct PutReward {
     /// the reward of the trial itself does not change. If absent, the reward is that of the trial itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<RewardVersion>,
+    /// The reasons for which the trial is suspected of cheating, for the rows. Empty if nothing was found, and absent if
+    /// the trial was not examined. They do not change the reward.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspicious: Option<Vec<String>>,
 }
 
 /// The reward of a later verification of a trial.
@@ -256,6 +260,8 @@ pub struct TrialStatus {
     /// The rewards of later verifications, by version. Absent without one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub reward_versions: BTreeMap<RewardVersion, RewardOfVersion>,
+    /// The reasons for which the trial is suspected of cheating. Null if it was not examined.
+    pub suspicious: Option<Vec<String>>,
     /// The time of its opening.
     pub opened_at: Timestamp,
     /// The time of its seal. Null while it is open.
@@ -266,6 +272,17 @@ pub struct TrialStatus {
     pub superseded: bool,
     /// The metadata that was given when it was opened.
     pub metadata: serde_json::Map<String, serde_json::Value>,
+}
+
+/// A captured answer as a message: one line of `GET /v1/trials/{id}/answers`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CapturedAnswer {
+    /// The call.
+    pub call_id: CallId,
+    /// The index of its choice.
+    pub choice_index: u32,
+    /// The message in the form of chat completions (`role`, `content`, `tool_calls`), whatever the dialect of the agent.
+    pub message: serde_json::Value,
 }
 
 /// The cost of branches.

@@ -161,6 +161,12 @@ class Row(TypedDict):
     failure_cause: str | None
     """Why the trial failed, in Harbor's terms."""
 
+    suspicious: list[str] | None
+    """The reasons for which the trial is suspected of cheating, each once, in alphabetical order. Empty
+    if nothing was found. `None` if the trial was not examined, and in files of rolltap versions before
+    this field.
+    """
+
     is_truncated: bool
     """Whether the last answer of the branch was cut off, by the length limit or otherwise."""
 

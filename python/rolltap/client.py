@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -76,12 +76,14 @@ class _Calls(AsyncClosing):
         reward: float | None = None,
         valid: bool | None = None,
         failure_cause: str | None = None,
+        suspicious: Sequence[str] | None = None,
     ) -> dict[str, Any]:
         """Sets the reward of the trial, once, and returns the trial's status.
 
-        If `reward` is None, the proxy derives the number to train on from `rewards`.
+        If `reward` is None, the proxy derives the number to train on from `rewards`. `suspicious` lists reasons to
+        suspect the trial of cheating, for the rows.
         """
-        body = reward_body(rewards, reward, valid, failure_cause)
+        body = reward_body(rewards, reward, valid, failure_cause, suspicious)
         return json.loads(await self._ask("PUT", of_trial(trial_id, "/reward"), body))  # type: ignore[no-any-return]
 
     async def trial(self, trial_id: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -46,10 +46,15 @@ def of_group(group_id: str, what: str = "") -> str:
 
 
 def reward_body(
-    rewards: Mapping[str, float], reward: float | None, valid: bool | None, failure_cause: str | None
+    rewards: Mapping[str, float],
+    reward: float | None,
+    valid: bool | None,
+    failure_cause: str | None,
+    suspicious: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Returns the body that sets a reward. Omits members that are None: the proxy has defaults for them."""
-    given = {"reward": reward, "valid": valid, "failure_cause": failure_cause}
+    reasons = None if suspicious is None else list(suspicious)
+    given = {"reward": reward, "valid": valid, "failure_cause": failure_cause, "suspicious": reasons}
     return {"rewards": dict(rewards), **{key: value for key, value in given.items() if value is not None}}
 
 

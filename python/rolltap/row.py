@@ -20,6 +20,8 @@ class TrialFacts(TypedDict):
     rewards: dict[str, float]
     reward_valid: bool
     failure_cause: str | None
+    suspicious: list[str] | None
+    """The reasons for which the trial is suspected of cheating. None if it was not examined."""
     rows: list[Row]
     """The rows of the branches. Empty if the trial sampled no token."""
 

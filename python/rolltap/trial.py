@@ -82,5 +82,6 @@ def _trial(status: Mapping[str, Any], rows: list[Row]) -> Trial:
         "rewards": status["rewards"],
         "reward_valid": status["reward_valid"],
         "failure_cause": status["failure_cause"],
+        "suspicious": status.get("suspicious"),
         "rows": rows,
     }

@@ -185,6 +185,7 @@ fn row(
         reward_valid: reward.valid,
         failure_cause: reward.failure_cause.clone(),
         reward_version: reward.version.as_ref().map(ToString::to_string),
+        suspicious: reward.suspicious.clone(),
         is_truncated: status != BranchStatus::Completed,
         stop_reason: last.choice.finish_reason.clone(),
         status: status.as_str().to_owned(),

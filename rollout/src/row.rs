@@ -80,6 +80,9 @@ pub struct RolloutRow {
     pub failure_cause: Option<String>,
     /// The version of the reward, if a later verification gave it. `None` for the reward of the trial itself.
     pub reward_version: Option<String>,
+    /// The reasons for which the trial is suspected of cheating, each once, in alphabetical order. Empty if nothing was
+    /// found. `None` if the trial was not examined, and in files of rolltap versions before this field.
+    pub suspicious: Option<Vec<String>>,
     /// Whether the last answer of the branch was cut off, by the length limit or otherwise.
     pub is_truncated: bool,
     /// The finish reason of the branch's last call.

@@ -38,6 +38,7 @@ pub(crate) fn trial(name: &str, sample_index: u32, reward: Option<f64>, branches
         valid: reward.is_some(),
         failure_cause: reward.is_none().then(|| "VerifierTimeoutError".to_owned()),
         version: None,
+        suspicious: None,
     };
     rows(&facts, &reward, &calls)
 }

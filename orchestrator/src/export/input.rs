@@ -187,6 +187,7 @@ fn without_rows(archive: &Archive, trial: &StoredTrial, version: Option<&RewardV
         rewards: reward.rewards,
         reward_valid: reward.valid,
         failure_cause: reward.failure_cause,
+        suspicious: reward.suspicious,
         tokenizer_hash: facts.tokenizer_hash.clone(),
     }
 }

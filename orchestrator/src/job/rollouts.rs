@@ -124,6 +124,7 @@ fn returned_rows(
         valid: status.reward_valid.unwrap_or(false),
         failure_cause: status.failure_cause.clone(),
         version: None,
+        suspicious: status.suspicious.clone(),
     };
     agent_reported::rows(facts, &reward, status.superseded, &found.calls)
 }

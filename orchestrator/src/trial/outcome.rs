@@ -230,6 +230,7 @@ impl TrialOutcome {
             valid: Some(self.reward_is_valid()),
             failure_cause: self.failure.as_ref().map(|failure| failure.cause.name().to_owned()),
             version: None,
+            suspicious: None,
         }
     }
 

@@ -76,6 +76,15 @@ fn trial_endpoints() -> Vec<Endpoint> {
         )
         .recorded(),
         get(
+            READ, "/v1/trials/{id}/answers",
+            "get_answers",
+            "Returns the recorded answers of a trial as chat messages, in order of the calls' start.\nThe answers of a \
+             call are recorded when it ends. Answers without recorded messages are absent: those of completions, and \
+             those of trials with `history: off`.",
+            trial_reads::answers,
+        )
+        .recorded(),
+        get(
             READ, "/v1/trials/{id}/rollout",
             "get_rollout",
             "Returns the rows of a sealed trial, one per branch.\nA 409 while the trial is open. With `prepare`, one \
@@ -163,13 +172,14 @@ mod tests {
     use super::*;
 
     /// The roles of all routes. A new route needs a line here and in `docs/reference/admin-api.md`.
-    const ROLES: [(&str, &str, &str); 22] = [
+    const ROLES: [(&str, &str, &str); 23] = [
         ("POST", "/v1/trials", "open"),
         ("GET", "/v1/trials", "read"),
         ("GET", "/v1/trials/{id}", "read"),
         ("POST", "/v1/trials/{id}/seal", "reward"),
         ("PUT", "/v1/trials/{id}/reward", "reward"),
         ("GET", "/v1/trials/{id}/calls", "read"),
+        ("GET", "/v1/trials/{id}/answers", "read"),
         ("GET", "/v1/trials/{id}/rollout", "read"),
         ("GET", "/v1/rollouts", "read"),
         ("GET", "/v1/groups", "read"),
@@ -209,7 +219,12 @@ mod tests {
     #[test]
     fn every_request_that_changes_something_or_reads_rollouts_is_recorded() {
         for endpoint in all() {
-            let reads_rollouts = ["/v1/rollouts", "/v1/trials/{id}/calls", "/v1/trials/{id}/rollout"];
+            let reads_rollouts = [
+                "/v1/rollouts",
+                "/v1/trials/{id}/calls",
+                "/v1/trials/{id}/answers",
+                "/v1/trials/{id}/rollout",
+            ];
             let expected = endpoint.method != "GET" || reads_rollouts.contains(&endpoint.path);
             assert_eq!(endpoint.is_recorded(), expected, "{} {}", endpoint.method, endpoint.path);
             // A request without a role has no caller to record.

@@ -22,7 +22,7 @@ use super::ndjson::Lines;
 use super::openapi::Operation;
 use super::prepare::AskedPreparation;
 use crate::admin_plane::causes;
-use crate::api::{CauseFigures, TrialStatus};
+use crate::api::{CapturedAnswer, CauseFigures, TrialStatus};
 use crate::feed;
 
 /// The query of `GET /v1/trials`.
@@ -99,6 +99,13 @@ pub(super) async fn calls(
     id: Result<Path<TrialId>, PathRejection>,
 ) -> Result<Lines<Arc<Call>>, AdminError> {
     Ok(Lines::of(plane.trial(id)?.calls(&plane.lifecycle.store).await))
+}
+
+pub(super) async fn answers(
+    State(plane): State<Arc<AdminPlane>>,
+    id: Result<Path<TrialId>, PathRejection>,
+) -> Result<Lines<CapturedAnswer>, AdminError> {
+    Ok(Lines::of(plane.trial(id)?.answers(&plane.lifecycle.store).await))
 }
 
 /// A line of the answer.

@@ -60,11 +60,11 @@ pub(super) async fn reward(
 
 /// The reward of this body. Members that the body lacks are those of [`Reward::from_named`].
 fn reward_of(put: PutReward) -> Reward {
-    let named = Reward::from_named(put.rewards);
+    let named = Reward::from_named(put.rewards.clone());
     let reward = put.reward.or(named.reward);
     let valid = put.valid.unwrap_or(reward.is_some());
-    let (failure_cause, version) = (put.failure_cause, put.version);
-    Reward { reward, valid, failure_cause, rewards: named.rewards, version }
+    let PutReward { failure_cause, version, suspicious, .. } = put;
+    Reward { reward, valid, failure_cause, rewards: named.rewards, version, suspicious }
 }
 
 impl AdminPlane {

@@ -48,6 +48,8 @@ pub struct RolloutLine {
     /// The version of the reward. Absent for the reward of the trial itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reward_version: Option<RewardVersion>,
+    /// The reasons for which the trial is suspected of cheating. Null if it was not examined.
+    pub suspicious: Option<Vec<String>>,
     /// Its rows, as `GET /v1/trials/{id}/rollout` has them. Absent with `prepare`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<Vec<RolloutRow>>,

@@ -167,6 +167,7 @@ async fn line(
         reward_valid: reward.valid,
         failure_cause: reward.failure_cause,
         reward_version: reward.version,
+        suspicious: reward.suspicious,
         rows,
         prepared,
     };

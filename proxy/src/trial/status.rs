@@ -64,6 +64,7 @@ impl Trial {
             reward_valid: reward.as_ref().map(|reward| reward.valid),
             reward: reward.as_ref().and_then(|reward| reward.reward),
             failure_cause: reward.as_ref().and_then(|reward| reward.failure_cause.clone()),
+            suspicious: reward.as_ref().and_then(|reward| reward.suspicious.clone()),
             rewards: reward.map(|reward| reward.rewards).unwrap_or_default(),
             reward_versions: versions.into_iter().map(|(version, reward)| (version, reward.into())).collect(),
             opened_at: self.opened.at,

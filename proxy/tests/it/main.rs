@@ -4,6 +4,7 @@
 
 mod admin_guard;
 mod admin_tokens;
+mod answers;
 mod asked;
 mod audit;
 mod bad_request;

@@ -117,3 +117,26 @@ async fn what_is_no_length_of_time_is_refused_by_name() {
         assert!(message(&body).contains(field), "{body}");
     }
 }
+
+#[tokio::test]
+async fn reasons_for_suspicion_are_in_rows_feed_and_status_and_change_no_reward() {
+    let stage = Stage::random().await;
+    let [clean, caught, unexamined] =
+        [stage.open(json!({})).await, stage.open(json!({})).await, stage.open(json!({})).await];
+    let reasons = Some(vec!["reward_file_written".to_owned()]);
+    let bodies = [json!([]), json!(reasons), Value::Null];
+    for (trial, reasons) in [&clean, &caught, &unexamined].into_iter().zip(bodies) {
+        stage.chat(trial, &request(json!({}))).await;
+        stage.seal(trial).await;
+        let (status, body) = stage.reward(trial, json!({"reward": 1.0, "suspicious": reasons})).await;
+        assert_eq!((status, &body["suspicious"], &body["reward_valid"]), (200, &reasons, &json!(true)));
+    }
+    let stage = stage.restarted().await;
+    let lines = stage.feed("").await;
+    let found: Vec<_> = lines.iter().map(|line| (line.suspicious.clone(), line.reward)).collect();
+    assert_eq!(found, [(Some(vec![]), Some(1.0)), (reasons.clone(), Some(1.0)), (None, Some(1.0))]);
+    assert_eq!(stage.rollout(&caught).await[0].suspicious, reasons);
+    assert_eq!(stage.rollout(&unexamined).await[0].suspicious, None);
+    let (status, other) = stage.reward(&clean, json!({"reward": 1.0, "suspicious": reasons})).await;
+    assert!(status == 409 && message(&other).contains("another reward already"), "{other}");
+}

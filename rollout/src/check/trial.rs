@@ -118,6 +118,7 @@ fn trial_columns(row: &RolloutRow) -> Columns {
         ("rewards", format!("{:?}", row.rewards)),
         ("reward_valid", row.reward_valid.to_string()),
         ("failure_cause", format!("{:?}", row.failure_cause)),
+        ("suspicious", format!("{:?}", row.suspicious)),
         ("logprobs_mode", format!("{:?}", row.logprobs_mode)),
         ("origin", format!("{:?}", row.origin)),
     ]

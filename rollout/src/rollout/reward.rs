@@ -25,6 +25,10 @@ pub struct Reward {
     /// The version of a later verification. `None` for the reward of the trial itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<RewardVersion>,
+    /// The reasons for which the trial is suspected of cheating. `None` if it was not examined. They never change the
+    /// reward.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspicious: Option<Vec<String>>,
 }
 
 /// The rewards of a trial: its own, and those of later verifications. None of them ever changes.
@@ -46,16 +50,18 @@ impl TrialRewards {
     }
 
     /// Returns the reward in a version, or the original for `None`. A trial without a reward in the version has no
-    /// number there, because a reward of another verifier would not be comparable.
+    /// number there, because a reward of another verifier would not be comparable. A version that did not examine the
+    /// trial has the reasons of the original.
     pub fn of(&self, version: Option<&RewardVersion>) -> Reward {
-        match version {
-            None => self.original.clone().unwrap_or_default(),
-            Some(version) => self.versions.get(version).cloned().unwrap_or_else(|| Reward {
-                failure_cause: Some(NO_REWARD_VERSION.to_owned()),
-                version: Some(version.clone()),
-                ..Reward::default()
-            }),
-        }
+        let original = || self.original.clone().unwrap_or_default();
+        let Some(version) = version else { return original() };
+        let mut reward = self.versions.get(version).cloned().unwrap_or_else(|| Reward {
+            failure_cause: Some(NO_REWARD_VERSION.to_owned()),
+            version: Some(version.clone()),
+            ..Reward::default()
+        });
+        reward.suspicious = reward.suspicious.or_else(|| original().suspicious);
+        reward
     }
 }
 
@@ -84,16 +90,19 @@ impl Reward {
             Some(rule) => rule.of(&rewards).filter(|reward| reward.is_finite()),
             None => rewards.get("reward").or_else(only).copied(),
         };
-        Self { reward, valid: reward.is_some(), failure_cause: None, rewards, version: None }
+        Self { reward, valid: reward.is_some(), rewards, ..Self::default() }
     }
 
-    /// Replaces the reward of a row by this one.
+    /// Replaces the reward of a row by this one. Without an examination, the row keeps its reasons for suspicion.
     pub fn replace_in(&self, row: &mut RolloutRow) {
         row.reward = self.reward;
         row.rewards.clone_from(&self.rewards);
         row.reward_valid = self.valid;
         row.failure_cause.clone_from(&self.failure_cause);
         row.reward_version = self.version.as_ref().map(ToString::to_string);
+        if self.suspicious.is_some() {
+            row.suspicious.clone_from(&self.suspicious);
+        }
     }
 }
 

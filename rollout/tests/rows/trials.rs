@@ -79,6 +79,7 @@ pub(crate) struct Facts {
     pub(crate) advantage: Option<f64>,
     pub(crate) rewards: BTreeMap<String, f64>,
     pub(crate) reward_valid: bool,
+    pub(crate) suspicious: Option<Vec<String>>,
     pub(crate) knows_vocab_size: bool,
 }
 
@@ -97,6 +98,7 @@ impl Facts {
             advantage: None,
             rewards: BTreeMap::from([("reward".to_owned(), 1.0)]),
             reward_valid: true,
+            suspicious: None,
             knows_vocab_size: true,
         }
     }
@@ -219,6 +221,7 @@ fn row(
         reward_valid: facts.reward_valid,
         failure_cause: facts.texts[1].clone(),
         reward_version: facts.texts[2].clone(),
+        suspicious: facts.suspicious.clone(),
         is_truncated: status != "completed",
         stop_reason: last.answer.finish_reason.clone(),
         status: status.to_owned(),

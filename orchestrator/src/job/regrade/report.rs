@@ -120,6 +120,7 @@ impl Standing {
         self.failure.as_ref().map(|failure| failure.cause.name().to_owned())
     }
 
+    /// Returns the reward to set at the proxy. Only the trial itself is examined for suspicion.
     pub(super) fn to_put(&self, version: &RewardVersion) -> PutReward {
         PutReward {
             rewards: self.rewards.clone(),
@@ -127,6 +128,7 @@ impl Standing {
             valid: Some(self.reward_valid),
             failure_cause: self.failure_cause(),
             version: Some(version.clone()),
+            suspicious: None,
         }
     }
 
@@ -137,6 +139,7 @@ impl Standing {
             valid: self.reward_valid,
             failure_cause: self.failure_cause(),
             version: Some(version.clone()),
+            suspicious: None,
         }
     }
 }

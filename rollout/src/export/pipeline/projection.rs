@@ -39,6 +39,8 @@ pub struct RowFacts {
     pub reward_valid: bool,
     /// Why the trial failed, if it failed.
     pub failure_cause: Option<String>,
+    /// The reasons for which the trial is suspected of cheating. `None` if it was not examined.
+    pub suspicious: Option<Vec<String>>,
     /// The hash of the tokenizer, if known.
     pub tokenizer_hash: Option<String>,
 }
@@ -106,6 +108,7 @@ impl From<&RolloutRow> for RowFacts {
             rewards: row.rewards.clone(),
             reward_valid: row.reward_valid,
             failure_cause: row.failure_cause.clone(),
+            suspicious: row.suspicious.clone(),
             tokenizer_hash: row.tokenizer_hash.clone(),
         }
     }

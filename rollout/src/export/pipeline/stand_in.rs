@@ -70,6 +70,7 @@ pub(crate) fn row(facts: &RowFacts) -> RolloutRow {
         reward_valid: facts.reward_valid,
         failure_cause: None,
         reward_version: None,
+        suspicious: facts.suspicious.clone(),
         is_truncated: false,
         stop_reason: None,
         status: "failed".to_owned(),

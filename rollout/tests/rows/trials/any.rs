@@ -28,10 +28,11 @@ fn facts() -> impl Strategy<Value = Facts> {
     let texts = (text(), [option::of(text()), option::of(text()), option::of(text()), option::of(text())]);
     let maps = (btree_map(text(), text(), 0..4), btree_map(text(), finite(), 0..4));
     let numbers = (option::of(finite()), option::of(finite()));
-    let rest = (numbers, any::<bool>(), any::<bool>(), "[a-z0-9][a-zA-Z0-9._-]{0,20}");
+    let suspicious = option::of(vec("[a-z_]{1,12}", 0..3));
+    let rest = (numbers, any::<bool>(), suspicious, any::<bool>(), "[a-z0-9][a-zA-Z0-9._-]{0,20}");
     (place, texts, maps, rest).prop_map(|(place, (task_id, texts), (labels, rewards), rest)| {
         let (group, sample_index, attempt, superseded) = place;
-        let ((reward, advantage), reward_valid, knows_vocab_size, trial_id) = rest;
+        let ((reward, advantage), reward_valid, suspicious, knows_vocab_size, trial_id) = rest;
         Facts {
             trial_id,
             group,
@@ -45,6 +46,7 @@ fn facts() -> impl Strategy<Value = Facts> {
             advantage,
             rewards,
             reward_valid,
+            suspicious,
             knows_vocab_size,
         }
     })

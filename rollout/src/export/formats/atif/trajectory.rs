@@ -63,6 +63,7 @@ struct TrialExtra<'a> {
     rewards: &'a BTreeMap<String, f64>,
     reward_valid: bool,
     failure_cause: Option<&'a str>,
+    suspicious: Option<&'a [String]>,
     #[serde(serialize_with = "finite")]
     advantage: Option<f64>,
     logprobs_mode: &'a str,
@@ -142,6 +143,7 @@ impl<'a> TrialExtra<'a> {
             rewards: &row.rewards,
             reward_valid: row.reward_valid,
             failure_cause: row.failure_cause.as_deref(),
+            suspicious: row.suspicious.as_deref(),
             advantage: trial.advantage,
             logprobs_mode: &row.logprobs_mode,
             tokenizer_hash: row.tokenizer_hash.as_deref(),

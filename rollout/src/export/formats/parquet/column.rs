@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, ListArray, MapArray, StructArray};
-use arrow_buffer::{OffsetBuffer, OverflowError};
+use arrow_buffer::{NullBuffer, OffsetBuffer, OverflowError};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields};
 
 use super::scalar::Scalar;
@@ -170,7 +170,7 @@ impl<S: Scalar> Column for S {
 }
 
 impl<S: Scalar> Column for Option<S> {
-    // Lists and maps are never null: an empty one has the same meaning.
+    // Most lists and all maps are never null: an empty one has the same meaning.
     const IS_NULLABLE: bool = true;
 
     fn data_type() -> DataType {
@@ -212,6 +212,34 @@ impl<C: Column> Column for Vec<C> {
         let lists: &ListArray = downcast(array)?;
         not_null(array, index, Self::data_type)?;
         C::all_from_array(&lists.value(index))
+    }
+}
+
+/// A list whose absence differs from an empty list.
+impl<C: Column> Column for Option<Vec<C>> {
+    const IS_NULLABLE: bool = true;
+
+    fn data_type() -> DataType {
+        Vec::<C>::data_type()
+    }
+
+    fn to_array<'a>(values: impl Iterator<Item = &'a Self>) -> Result<ArrayRef, ArrowError>
+    where
+        Self: 'a,
+    {
+        let lists: Vec<_> = values.collect();
+        let nulls: NullBuffer = lists.iter().map(|list| list.is_some()).collect();
+        let offsets = offsets(lists.iter().map(|list| list.as_ref().map_or(0, Vec::len)))?;
+        let elements = C::to_array(lists.into_iter().flatten().flatten())?;
+        Ok(Arc::new(ListArray::try_new(element::<C>(), offsets, elements, Some(nulls))?))
+    }
+
+    fn from_array(array: &dyn Array, index: usize) -> Result<Self, Mismatch> {
+        if array.is_null(index) { Ok(None) } else { Vec::from_array(array, index).map(Some) }
+    }
+
+    fn absent() -> Option<Self> {
+        Some(None)
     }
 }
 

@@ -65,6 +65,7 @@ record!(RolloutRow {
     reward_valid: bool,
     failure_cause: Option<String>,
     reward_version: Option<String>,
+    suspicious: Option<Vec<String>>,
     is_truncated: bool,
     stop_reason: Option<String>,
     status: String,
@@ -111,6 +112,7 @@ record!(RowFacts {
     rewards: BTreeMap<String, f64>,
     reward_valid: bool,
     failure_cause: Option<String>,
+    suspicious: Option<Vec<String>>,
     tokenizer_hash: Option<String>,
 });
 

@@ -103,6 +103,7 @@ fn candidate<'a>(seen: &'a Seen, rules: &Rules) -> Result<Candidate<'a>, PlanErr
         reward: facts.reward,
         valid: facts.reward_valid,
         failure_cause: facts.failure_cause.clone(),
+        ..Reward::default()
     };
     let Reward { reward, valid, .. } = given.chosen_by(rules.reward.as_ref());
     if let Some(value) = reward.filter(|reward| !reward.is_finite()) {

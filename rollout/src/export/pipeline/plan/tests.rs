@@ -34,6 +34,7 @@ pub(super) fn trial(name: &str, sample_index: i32, reward: Option<f64>) -> RowFa
         rewards: BTreeMap::new(),
         reward_valid: reward.is_some(),
         failure_cause: reward.is_none().then(|| "VerifierTimeoutError".to_owned()),
+        suspicious: None,
         tokenizer_hash: None,
     }
 }

@@ -123,6 +123,7 @@ fn unused_samples(members: &[&Candidate<'_>]) -> impl Iterator<Item = RowFacts> 
             rewards: BTreeMap::new(),
             reward_valid: false,
             failure_cause: None,
+            suspicious: None,
             ..first
         })
     })
