@@ -14,8 +14,8 @@ use rolltap_orchestrator::job::config::{AgentDefaults, AgentEntry, JobConfig, Jo
 use rolltap_orchestrator::job::{
     JobSettings, Outline, Progress, ProxyChoice, PublicPlace, RewardRules, Upstreams, run_job, tasks,
 };
-use rolltap_orchestrator::trial::Events;
 use rolltap_orchestrator::trial::runner::harbor::HarborSettings;
+use rolltap_orchestrator::trial::{Events, TaskOverrides};
 use rolltap_proxy::{Address, PlaneTls};
 
 pub(crate) use self::env_file::load as load_env_file;
@@ -102,6 +102,7 @@ fn with_flags(mut file: JobFile, arguments: &mut Arguments) -> anyhow::Result<Jo
     }
     own.n_concurrent_per_task = arguments.n_concurrent_per_task.or(own.n_concurrent_per_task);
     own.skip_invalid |= arguments.skip_invalid;
+    own.kill_agent_processes |= arguments.kill_agent_processes;
     own.reward = arguments.reward.take().or(own.reward.take());
     own.max_empty_trials = arguments.max_empty_trials.or(own.max_empty_trials);
     own.environment = arguments.environment.map(|kind| kind.to_string()).or(own.environment.take());
@@ -169,13 +170,13 @@ async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyho
             .unwrap_or_else(|| HarborSettings::default().environment_type),
         environment_kwargs: arguments.harbor_env_kwarg.iter().cloned().collect(),
     };
-    let skip_invalid = own.skip_invalid;
+    let (skip_invalid, kill_agent_processes) = (own.skip_invalid, own.kill_agent_processes);
     let preflight = !arguments.no_preflight && own.preflight.unwrap_or(true);
     let traces = arguments.traces.clone().settings()?;
     let proxy = proxy(&job, own, arguments)?;
     let found = tasks::find(&job, runner).await?;
     Ok(JobSettings {
-        overrides: job.overrides()?,
+        overrides: TaskOverrides { kill_agent_processes, ..job.overrides()? },
         samples: job.samples(),
         concurrency: job.concurrency(),
         per_task,

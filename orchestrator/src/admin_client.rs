@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::{Stream, TryStreamExt, stream};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use rolltap_agent::{ClientTimeouts, side_client_for};
-use rolltap_proxy::api::{ErrorBody, OpenTrial, PutReward, TrialOpened, TrialStatus};
+use rolltap_proxy::api::{CapturedAnswer, ErrorBody, OpenTrial, PutReward, TrialOpened, TrialStatus};
 use rolltap_proxy::traces::{SpanPlace, TRACEPARENT};
 use rolltap_proxy::{TlsError, UpstreamTls};
 use rolltap_rollout::call::Call;
@@ -195,6 +195,14 @@ impl AdminClient {
         trial: &TrialId,
     ) -> Result<impl Stream<Item = Result<Call, AdminError>>, AdminError> {
         self.ndjson(&format!("/v1/trials/{trial}/calls")).await
+    }
+
+    /// Returns a stream of a trial's recorded answers as chat messages, in order of the calls.
+    pub async fn answers(
+        &self,
+        trial: &TrialId,
+    ) -> Result<impl Stream<Item = Result<CapturedAnswer, AdminError>>, AdminError> {
+        self.ndjson(&format!("/v1/trials/{trial}/answers")).await
     }
 
     /// Returns a stream of a sealed trial's branches with its reward, one row each.

@@ -2,7 +2,6 @@
 
 mod attempts;
 mod check;
-mod checksum;
 pub mod config;
 mod error;
 mod events;

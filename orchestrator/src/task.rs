@@ -10,6 +10,7 @@ mod discover;
 mod document;
 mod env_template;
 mod error;
+mod files;
 mod git_origin;
 pub(crate) mod glob;
 mod host_variables;
@@ -37,6 +38,7 @@ pub use config::{
 pub use discover::{directories, discover};
 pub(crate) use env_template::resolve as resolve_env;
 pub use error::TaskError;
+pub(crate) use files::TaskFiles;
 pub use git_origin::GitOrigin;
 pub(crate) use glob::Pattern;
 pub use host_variables::{MissingVariable, MissingVariables, UsedTables};

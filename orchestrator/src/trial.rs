@@ -8,6 +8,7 @@ mod events;
 mod extras;
 mod healthcheck;
 mod in_words;
+mod integrity;
 mod outcome;
 mod overrides;
 mod place;
@@ -48,6 +49,7 @@ use crate::environment::{Environment, STOP_TIMEOUT};
 use crate::failure::{Cause, Phase, TrialFailure, chain};
 use crate::job_dir::{Log, TrialDir, is_of_the_disk};
 use crate::task::{EnvironmentConfig, Task};
+use crate::verify::integrity::Rules;
 use runner::instruction::Instruction;
 
 /// The time for which an agent may run on after the job is cancelled, to hand in its results.
@@ -74,6 +76,7 @@ pub(crate) async fn run(context: &TrialContext, plan: TrialPlan) -> TrialOutcome
                 sealed: false,
                 public_urls: None,
                 urls_inside: None,
+                rules: None,
                 harbors_record: false,
             };
             match &context.place {
@@ -114,6 +117,8 @@ struct Trial<'a> {
     public_urls: Option<BaseUrls>,
     /// The base URLs of the model as seen from inside the environment. `None` before the environment exists.
     urls_inside: Option<BaseUrls>,
+    /// The rules for the agent's commands. `None` before the environment exists, and if Harbor starts it.
+    rules: Option<Rules>,
 }
 
 impl Trial<'_> {
@@ -134,6 +139,7 @@ impl Trial<'_> {
             // The last round seals the trial, but it may not have begun.
             self.seal_trial().await;
             self.look_at_returned().await;
+            Box::pin(self.examine_commands()).await;
             self.put_reward().await;
             if let Some(environment) = environment {
                 self.stop(environment).await;

@@ -8,6 +8,7 @@ mod artifacts;
 mod collect;
 mod context;
 mod hooks;
+pub mod integrity;
 mod prepare_dirs;
 mod reward_files;
 mod separate;
@@ -37,12 +38,14 @@ pub struct Rewards {
     pub rewards: BTreeMap<String, f64>,
     /// The number that trainers use: the entry `reward`, or else the only entry. `None` otherwise.
     pub reward: Option<f64>,
+    /// Output and logs of the tests that were too large to be stored whole, each with its limit.
+    pub truncated: Vec<String>,
 }
 
 impl From<BTreeMap<String, f64>> for Rewards {
     fn from(rewards: BTreeMap<String, f64>) -> Self {
         let Reward { rewards, reward, .. } = Reward::from_named(rewards);
-        Self { rewards, reward }
+        Self { rewards, reward, truncated: Vec::new() }
     }
 }
 

@@ -168,6 +168,13 @@ pub(crate) struct Arguments {
     #[arg(long, overrides_with = "force_build", help_heading = AGENT)]
     pub(super) no_force_build: bool,
 
+    /// End the processes of the agent before the tests run.
+    ///
+    /// Without this flag they continue, as in Harbor, because tests may examine a server that the agent started. A task
+    /// decides for itself with kill_agent_processes in [metadata.rolltap] of its task.toml.
+    #[arg(long, help_heading = AGENT)]
+    pub(super) kill_agent_processes: bool,
+
     /// Use this model, by its name at the upstream. Repeat the flag to run the agent with several models. [default: the
     /// only model of the upstream]
     #[arg(short, long, env = "ROLLTAP_MODEL", value_name = "MODEL", help_heading = MODEL)]

@@ -84,10 +84,10 @@ impl Verdict {
     pub(super) fn of(judged: Result<Rewards, TrialFailure>) -> (f64, Self) {
         let none = Self { reward_valid: false, rewards: None, failure_cause: None, failure: None };
         match judged {
-            Ok(Rewards { rewards, reward: Some(reward) }) => {
+            Ok(Rewards { rewards, reward: Some(reward), .. }) => {
                 (reward, Self { reward_valid: true, rewards: Some(rewards), ..none })
             }
-            Ok(Rewards { rewards, reward: None }) => {
+            Ok(Rewards { rewards, reward: None, .. }) => {
                 let failure = "the tests gave no number named \"reward\", and not just one".to_owned();
                 let cause = Some(NO_SINGLE_REWARD.to_owned());
                 (0.0, Self { rewards: Some(rewards), failure_cause: cause, failure: Some(failure), ..none })

@@ -24,6 +24,11 @@ pub struct Paths {
 }
 
 impl Paths {
+    /// Returns Harbor's directories in a container.
+    pub(crate) fn in_container(workdir: &str) -> Self {
+        Self::below("", workdir)
+    }
+
     /// Returns Harbor's directories below `root`, which is empty, or absolute without a final slash.
     pub(super) fn below(root: &str, workdir: &str) -> Self {
         Self {

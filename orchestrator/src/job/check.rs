@@ -34,7 +34,10 @@ fn job_fits_environment(settings: &JobSettings) -> Result<(), JobError> {
     let beyond = match kind {
         EnvironmentKind::Docker => of_service(artifacts).or_else(|| beyond_docker(settings)),
         EnvironmentKind::Local => of_service(artifacts).or_else(|| beyond_local(settings)),
-        EnvironmentKind::Harbor => None,
+        EnvironmentKind::Harbor => settings
+            .overrides
+            .kill_agent_processes
+            .then(|| "kill_agent_processes, as Harbor starts the tests itself".to_owned()),
     };
     beyond.map_or(Ok(()), |what| Err(JobError::Adds { kind, what }))
 }

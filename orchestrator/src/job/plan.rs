@@ -10,8 +10,9 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::tasks::JobTask;
-use super::{JobError, RewardRules, checksum};
+use super::{JobError, RewardRules};
 use crate::failure::TimeoutPolicy;
+use crate::task::TaskFiles;
 use crate::trial::JobAgent;
 use crate::trial::{TrialExtras, TrialPlan};
 
@@ -58,8 +59,15 @@ impl Planner<'_> {
         let dataset = dataset.map(|source| format!("{source}/")).unwrap_or_default();
         let task = Arc::new(task);
         let invalid = |source: InvalidId| JobError::TaskName { dir: task.dir.clone(), source };
-        let checksum = checksum::of_dir(&task.dir);
-        let checksum = checksum.map_err(|source| JobError::TaskFiles { dir: task.dir.clone(), source })?;
+        let files = TaskFiles::read(&task.dir);
+        let files = files.map_err(|source| JobError::TaskFiles { dir: task.dir.clone(), source })?;
+        for (link, target) in files.links_out() {
+            let (dir, link, target) = (task.dir.display(), link.display(), target.display());
+            tracing::warn!(
+                "{dir}: {link} links to {target}, outside of the task: environments get the link alone"
+            );
+        }
+        let files = Arc::new(files);
         let task_id = TaskId::new(&task.name).map_err(invalid)?;
         let group = |agent: &Arc<JobAgent>| {
             // The label of an agent is needed only to distinguish it from others.
@@ -72,7 +80,8 @@ impl Planner<'_> {
                 task: Arc::clone(&task),
                 source: source.clone(),
                 git: git.clone(),
-                task_checksum: checksum.clone(),
+                task_checksum: files.checksum().to_owned(),
+                task_files: Arc::clone(&files),
                 agent: Arc::clone(agent),
                 task_id: task_id.clone(),
                 group_id,

@@ -126,6 +126,7 @@ impl Records {
                 "n_output_tokens": n_output,
                 "evals": statistics::evals(trials, &self.metrics),
             },
+            "rolltap": {"suspicious": statistics::suspicious(trials)},
         })
     }
 }

@@ -177,6 +177,7 @@ impl fmt::Display for Summary<'_> {
         self.write_tables(f, &totals)?;
         let empty = notes::empty_line(&report.trials);
         let warnings = empty.into_iter().chain(rewards::warnings(&report.trials));
+        let warnings = warnings.chain(notes::suspicious_line(&report.trials));
         for line in warnings.chain(notes::returned_lines(&report.trials)) {
             writeln!(f, "{line}")?;
         }

@@ -26,14 +26,14 @@ impl TrialDir {
         Ok(dir)
     }
 
+    /// Returns the directory of one step of the trial's task, which may not exist.
+    pub(crate) fn step(&self, name: &str) -> Self {
+        Self { path: self.path.join("steps").join(name) }
+    }
+
     /// Creates the directory of one step of the trial's task, in the layout of a trial.
     pub(crate) fn create_step(&self, name: &str) -> io::Result<Self> {
         Self::create(self.step(name).path)
-    }
-
-    /// Returns the directory of one step of the trial's task, which may not exist.
-    pub(crate) fn step(&self, name: &str) -> Self {
-        Self::at(self.path.join("steps").join(name))
     }
 
     /// Returns the absolute path of the directory.

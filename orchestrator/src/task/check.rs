@@ -29,6 +29,7 @@ pub(super) fn check_values(config: &TaskConfig, path: &Path) -> Vec<TaskError> {
     top.below("agent").agent(&config.agent);
     top.below("verifier").verifier(&config.verifier);
     top.below("environment").environment(&config.environment);
+    top.below("metadata").metadata(&config.metadata);
     let mut names = BTreeSet::new();
     for step in &config.steps {
         // On file systems that ignore case, two steps would share a directory.
@@ -85,6 +86,18 @@ impl Checker<'_> {
         // No reward is at least NaN, so the step could never pass.
         if let Some(least) = least.into_iter().find(|least| least.is_nan()) {
             self.wrong("min_reward", least, "numbers");
+        }
+    }
+
+    /// Checks the part of the author's free-form data that rolltap reads.
+    fn metadata(&mut self, metadata: &toml::Table) {
+        let expected = "a table with kill_agent_processes = true or false";
+        let Some(own) = metadata.get("rolltap") else { return };
+        let Some(fields) = own.as_table() else { return self.wrong("rolltap", own, expected) };
+        for (key, value) in fields {
+            if key != "kill_agent_processes" || !value.is_bool() {
+                self.below("rolltap").wrong(key, value, expected);
+            }
         }
     }
 

@@ -51,6 +51,14 @@ pub struct TaskConfig {
     pub steps: Vec<StepConfig>,
 }
 
+impl TaskConfig {
+    /// Returns whether the agent's processes are ended before the tests: `kill_agent_processes` of
+    /// `[metadata.rolltap]`, a part of Harbor's free-form data. `None` if the task does not decide it.
+    pub fn kills_agent_processes(&self) -> Option<bool> {
+        self.metadata.get("rolltap")?.get("kill_agent_processes")?.as_bool()
+    }
+}
+
 /// `[task]`
 #[derive(Clone, Debug, Deserialize)]
 pub struct PackageConfig {

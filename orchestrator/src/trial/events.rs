@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::{TrialOutcome, TrialPlan};
 use crate::failure::{Phase, TrialFailure};
+use crate::verify::integrity::Suspicions;
 
 /// The writer of events. The default writes nothing.
 #[derive(Default)]
@@ -56,6 +57,8 @@ enum TrialEvent<'a> {
         rewards: &'a BTreeMap<String, f64>,
         reward_valid: bool,
         failure: Option<&'a TrialFailure>,
+        /// The reasons for which the trial is suspected of cheating. Null if it was not examined.
+        suspicious: Option<Vec<String>>,
         /// Whether another attempt at the sample follows. That attempt counts instead.
         retried: bool,
         calls: Option<u64>,
@@ -122,6 +125,7 @@ impl Events {
             rewards: &outcome.rewards,
             reward_valid: outcome.reward_is_valid(),
             failure: outcome.failure.as_ref(),
+            suspicious: outcome.suspicious.as_ref().map(Suspicions::reasons),
             retried,
             calls: outcome.status.as_ref().map(|status| status.calls.total),
             seconds: outcome.duration().as_secs_f64(),

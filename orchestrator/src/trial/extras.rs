@@ -20,6 +20,9 @@ pub struct TrialExtras {
     pub artifacts: Vec<Artifact>,
     /// Whether `environment.delete` is false: containers remain after their trials.
     pub keep: bool,
+    /// `rolltap.kill_agent_processes`: the agent's processes are ended before the tests, unless the task decides
+    /// otherwise.
+    pub kill_agent_processes: bool,
     /// `environment.mounts`: mounted where the agent works.
     pub mounts: Vec<Mount>,
     /// `agent.skills`, in addition to the task's.

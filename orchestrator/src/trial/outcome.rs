@@ -17,6 +17,7 @@ use crate::agent_reported::Returned;
 use crate::failure::{Cause, TrialFailure};
 use crate::trial::JobAgent;
 use crate::verify::Rewards;
+use crate::verify::integrity::Suspicions;
 
 /// The result of a trial.
 #[derive(Clone, Debug)]
@@ -51,6 +52,10 @@ pub struct TrialOutcome {
     pub reward: Option<f64>,
     /// The rule that makes this number. `None` for the entry `reward`, or else the only entry.
     pub reward_rule: Option<RewardRule>,
+    /// Signs that the agent manipulated its tests or its reward. `None` if the trial was not examined.
+    pub suspicious: Option<Suspicions>,
+    /// Output and logs of the tests that were too large to be stored whole, each with its limit.
+    pub verifier_truncated: Vec<String>,
     /// Why the trial failed.
     pub failure: Option<TrialFailure>,
     /// Whether another attempt at the sample follows, in this run of the job or when it is resumed. The proxy then has
@@ -149,6 +154,8 @@ impl TrialOutcome {
             rewards: BTreeMap::new(),
             reward: None,
             reward_rule: plan.reward_rule.clone(),
+            suspicious: None,
+            verifier_truncated: Vec::new(),
             failure: None,
             awaits_retry: false,
             halts: None,
@@ -175,6 +182,8 @@ impl TrialOutcome {
             judged: result.pointer("/verifier_result").is_some_and(Value::is_object),
             rewards: at(result, "/verifier_result/rewards").unwrap_or_default(),
             reward: at(result, "/rolltap/reward"),
+            suspicious: at(result, "/rolltap/suspicious"),
+            verifier_truncated: at(result, "/rolltap/verifier_truncated").unwrap_or_default(),
             failure: at(result, "/rolltap/failure"),
             awaits_retry: at(result, "/rolltap/awaits_retry").unwrap_or(false),
             returned: at(result, "/rolltap/returned"),
@@ -197,6 +206,8 @@ impl TrialOutcome {
     /// Adopts the round of a task without steps.
     pub(super) fn take(&mut self, round: Round) {
         let Round { verdict, failure, agent_metadata, agent_execution, verifier } = round;
+        self.verifier_truncated =
+            verdict.as_ref().map(|verdict| verdict.truncated.clone()).unwrap_or_default();
         self.take_verdict(verdict);
         self.agent_metadata = agent_metadata;
         (self.agent_execution, self.verifier) = (agent_execution, verifier);
@@ -230,7 +241,7 @@ impl TrialOutcome {
             valid: Some(self.reward_is_valid()),
             failure_cause: self.failure.as_ref().map(|failure| failure.cause.name().to_owned()),
             version: None,
-            suspicious: None,
+            suspicious: self.suspicious.as_ref().map(Suspicions::reasons),
         }
     }
 

@@ -21,6 +21,8 @@ pub struct TaskOverrides {
     pub env: BTreeMap<String, String>,
     /// Whether containers remain after their trials.
     pub keep: bool,
+    /// Whether the agent's processes are ended before the tests of tasks that do not decide it themselves.
+    pub kill_agent_processes: bool,
     /// Directories and volumes of this host that are mounted in every environment in which an agent works.
     pub mounts: Vec<Mount>,
     /// Environment variables of every task's tests, with the same references.
@@ -71,6 +73,7 @@ impl TaskOverrides {
             artifacts: self.artifacts.clone(),
             mounts: self.mounts.clone(),
             keep: self.keep,
+            kill_agent_processes: self.kill_agent_processes,
             instructions: self.instructions.clone(),
             ..TrialExtras::default()
         })

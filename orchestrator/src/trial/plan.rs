@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::TrialExtras;
 use crate::failure::TimeoutPolicy;
-use crate::task::{GitOrigin, Task};
+use crate::task::{GitOrigin, Task, TaskFiles};
 use crate::trial::JobAgent;
 
 /// A trial to run.
@@ -29,6 +29,8 @@ pub struct TrialPlan {
     pub git: Option<GitOrigin>,
     /// The version of the task: a hash over its files.
     pub task_checksum: String,
+    /// The files of that version.
+    pub(crate) task_files: Arc<TaskFiles>,
     /// The task's id at the proxy.
     pub task_id: TaskId,
     /// The group of the trial: the samples of this task in this job.

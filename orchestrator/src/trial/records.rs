@@ -86,6 +86,8 @@ impl TrialRecords {
             "rolltap": {
                 "reward": outcome.reward,
                 "reward_valid": outcome.reward_is_valid(),
+                "suspicious": outcome.suspicious,
+                "verifier_truncated": outcome.verifier_truncated,
                 "failure": outcome.failure,
                 "awaits_retry": outcome.awaits_retry,
                 "proxy": outcome.status,

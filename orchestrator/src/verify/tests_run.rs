@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::reward_files::{self, JSON, TEXT};
 use super::{Rewards, VerificationContext, VerifierError, verifier_failure};
-use crate::environment::{Downloaded, Environment, EnvironmentError, Exec, ExecOutput, LogDirs};
+use crate::environment::{Environment, EnvironmentError, Exec, ExecOutput, LogDirs, OUTPUT_LIMIT};
 use crate::failure::{Phase, TimeoutPolicy, TrialFailure, environment_failure};
 use crate::task::Task;
 
@@ -84,10 +84,14 @@ pub async fn verify(
     upload(task, env, logs).await?;
     reward_files::remove_stale(&logs.verifier).await?;
     let run = run_script(task, env, limit).await?;
+    let mut truncated = Vec::new();
+    if run.truncated {
+        truncated.push(format!("{OUTPUT}: only the first {OUTPUT_LIMIT} bytes are stored"));
+    }
     let downloaded = match separate {
         // The other log directories of this environment have no files of the agent.
-        Some(_) => env.download(&env.paths().verifier_logs, &logs.verifier).await,
-        None => fetch(env, logs).await,
+        Some(_) => fetch_verifiers(env, logs, &mut truncated).await,
+        None => fetch(env, logs, &mut truncated).await,
     };
     let output = logs.verifier.join(OUTPUT);
     // The output is written even after a failed download, because the errors below refer to it.
@@ -98,13 +102,13 @@ pub async fn verify(
     }
     match downloaded {
         // A directory that the tests removed is the same as an empty one.
-        Ok(_) | Err(EnvironmentError::NoSuchPath(_)) => {}
+        Ok(()) | Err(EnvironmentError::NoSuchPath(_)) => {}
         Err(error) => return Err(error.into()),
     }
     let read = |file| reward_files::read(&logs.verifier, file);
     let rewards = reward_files::parse(read(JSON)?.as_deref(), read(TEXT)?.as_deref())?;
     let rewards = rewards.ok_or(VerifierError::RewardFileNotFound { exit_code: run.exit_code, output })?;
-    Ok(Rewards::from(rewards))
+    Ok(Rewards { truncated, ..Rewards::from(rewards) })
 }
 
 /// Uploads the tests, unless they are in the image. Uploads the agent's logs of this host too, for tests that inspect
@@ -129,14 +133,41 @@ async fn upload(task: &Task, env: &Environment, logs: &LogDirs) -> Result<(), En
 }
 
 /// Downloads all logs. If they are too large, downloads only the verifier's, which have the reward.
-async fn fetch(env: &Environment, logs: &LogDirs) -> Result<Downloaded, EnvironmentError> {
+async fn fetch(
+    env: &Environment,
+    logs: &LogDirs,
+    truncated: &mut Vec<String>,
+) -> Result<(), EnvironmentError> {
     match env.download_logs(logs).await {
         Err(error @ EnvironmentError::TooLarge { .. }) => {
             tracing::warn!(%error, "the logs are not collected whole");
-            env.download(&env.paths().verifier_logs, &logs.verifier).await
+            truncated.push(format!("logs of the agent and artifacts are not stored: {error}"));
+            fetch_verifiers(env, logs, truncated).await
         }
-        fetched => fetched,
+        fetched => fetched.map(drop),
     }
+}
+
+/// Downloads the verifier's logs. If they are too large, downloads only the reward.
+async fn fetch_verifiers(
+    env: &Environment,
+    logs: &LogDirs,
+    truncated: &mut Vec<String>,
+) -> Result<(), EnvironmentError> {
+    let dir = &env.paths().verifier_logs;
+    let error = match env.download(dir, &logs.verifier).await {
+        Err(error @ EnvironmentError::TooLarge { .. }) => error,
+        fetched => return fetched.map(drop),
+    };
+    tracing::warn!(%error, "only the reward of the verifier's logs is collected");
+    truncated.push(format!("logs of the verifier, except the reward, are not stored: {error}"));
+    for file in [JSON, TEXT] {
+        match env.fetch(&format!("{dir}/{file}"), &logs.verifier.join(file), &[]).await {
+            Ok(_) | Err(EnvironmentError::NoSuchPath(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Runs `test.sh`. Before, removes rewards that the agent may have left, and makes the script executable as root. The
@@ -148,11 +179,11 @@ async fn run_script(
     limit: Option<Duration>,
 ) -> Result<ExecOutput, VerifierError> {
     let (tests, dir, paths) = (&env.paths().tests, &env.paths().verifier_logs, env.paths());
-    // The agent may have removed these directories.
+    // The agent may have removed these directories, or replaced them by links.
     let there = [&paths.agent_logs, dir, &paths.artifacts]
         .map(|dir| {
             format!(
-                "{{ [ -d '{dir}' ] || {{ rm -rf '{dir}' && mkdir -p '{dir}' && chmod 777 '{dir}'; }}; }} && "
+                "{{ [ -d '{dir}' ] && [ ! -L '{dir}' ] || {{ rm -rf '{dir}' && mkdir -p '{dir}' && chmod 777 '{dir}'; }}; }} && "
             )
         })
         .concat();

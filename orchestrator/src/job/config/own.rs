@@ -78,10 +78,12 @@ pub struct OwnConfig {
     pub task_rewards: BTreeMap<String, RewardRule>,
     /// Whether the job runs without the tasks that cannot be used.
     pub skip_invalid: bool,
+    /// Whether the agent's processes are ended before the tests of tasks that do not decide it themselves.
+    pub kill_agent_processes: bool,
 }
 
 /// The fields above. A test checks that the two lists agree.
-pub(super) const KEYS: [&str; 30] = [
+pub(super) const KEYS: [&str; 31] = [
     "upstream",
     "upstream_api_key",
     "upstream_ca",
@@ -112,6 +114,7 @@ pub(super) const KEYS: [&str; 30] = [
     "reward",
     "task_rewards",
     "skip_invalid",
+    "kill_agent_processes",
 ];
 
 /// Keys that rolltap's own records have in addition to settings. They are ignored, so that a job's `config.json` is a

@@ -154,6 +154,7 @@ impl JobConfig {
             without_verifier: self.verifier.disable,
             artifacts: self.artifacts.clone(),
             instructions,
+            kill_agent_processes: false,
         })
     }
 

@@ -23,6 +23,17 @@ pub(super) fn evals(trials: &[TrialOutcome], metrics: &[Metric]) -> BTreeMap<Str
     by_key.into_iter().map(|(key, trials)| (key, Stats::of(&trials, metrics))).collect()
 }
 
+/// Returns the trials that are suspected of cheating, by reason.
+pub(super) fn suspicious(trials: &[TrialOutcome]) -> BTreeMap<String, Vec<String>> {
+    let mut by_reason: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for trial in trials {
+        for reason in trial.suspicious.iter().flat_map(|found| found.reasons()) {
+            by_reason.entry(reason).or_default().push(trial.name.to_string());
+        }
+    }
+    by_reason
+}
+
 fn key(agent: &JobAgent, source: Option<&str>) -> String {
     let parts = [Some(agent.spec.name()), agent.model.as_deref(), Some(source.unwrap_or(NO_DATASET))];
     parts.into_iter().flatten().collect::<Vec<_>>().join("__")

@@ -55,6 +55,7 @@ impl Grading<'_> {
             Work::Container(id) => verdict(Box::pin(self.on_container(id)).await),
         };
         let verdict = verdict?;
+        verdict.rewards.truncated.iter().for_each(|note| self.log.line(note));
         self.log.line(match &verdict.failure {
             Some(failure) => format!("failed: {failure}"),
             None => {

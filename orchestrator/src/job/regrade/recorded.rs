@@ -51,7 +51,7 @@ impl Recorded {
             sample_index: at(result, "/config/rolltap/sample_index").unwrap_or(0),
             attempt: at(result, "/config/rolltap/attempt").unwrap_or(0),
             is_at_proxy: result.pointer("/rolltap/proxy").is_some_and(Value::is_object),
-            rewards: Rewards { rewards, reward: at(result, "/rolltap/reward") },
+            rewards: Rewards { reward: at(result, "/rolltap/reward"), ..Rewards::from(rewards) },
             reward_rule: at(result, "/config/rolltap/reward"),
             is_valid: at(result, "/rolltap/reward_valid").unwrap_or(false),
             failure,

@@ -8,11 +8,10 @@ use serde_json::{Value, json};
 
 use super::recorded::Recorded;
 use super::{RegradeError, RegradeSettings};
-use crate::job::checksum;
 use crate::job::config::{JobConfig, JobFile};
 use crate::job::tasks::{self, fnmatch};
 use crate::job::{JobError, tasks::JobTask};
-use crate::task::{MissingVariables, Runner, Task, UsedTables};
+use crate::task::{MissingVariables, Runner, Task, TaskFiles, UsedTables};
 use crate::trial::TrialExtras;
 
 /// The tasks whose tests verify the trials, by name.
@@ -54,7 +53,7 @@ impl Tasks {
         let mut by_name: BTreeMap<String, Vec<LoadedTask>> = BTreeMap::new();
         for JobTask { mut task, source, .. } in found.tasks {
             let failed = |source| JobError::TaskFiles { dir: task.dir.clone(), source };
-            let digest = checksum::of_dir(&task.dir).map_err(failed)?;
+            let digest = TaskFiles::read(&task.dir).map_err(failed)?.checksum().to_owned();
             overrides.apply(&mut task)?;
             missing.extend(task.resolve(used).err().into_iter().flatten());
             let task = Arc::new(extras.applied_to(&task));

@@ -1,4 +1,4 @@
-//! Lines below the tables of a summary: calls without tokens, and tokens that agents recorded.
+//! Lines below the tables of a summary: calls without tokens, signs of cheating, and tokens that agents recorded.
 
 use std::collections::BTreeMap;
 
@@ -26,6 +26,24 @@ pub(super) fn empty_line(trials: &[TrialOutcome]) -> Option<String> {
          what training needs",
         flaws.join(", ")
     ))
+}
+
+/// Returns a warning with the number of trials that are suspected of cheating and the reasons, or `None` if there are
+/// none.
+pub(super) fn suspicious_line(trials: &[TrialOutcome]) -> Option<String> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let reasons = || trials.iter().filter_map(|trial| Some(trial.suspicious.as_ref()?.reasons()));
+    let suspicious = reasons().filter(|reasons| !reasons.is_empty()).count();
+    reasons().flatten().for_each(|reason| *counts.entry(reason).or_default() += 1);
+    let counts: Vec<_> = counts.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
+    (suspicious > 0).then(|| {
+        format!(
+            "warning: {suspicious} of {} may have cheated ({}): result.json of each has the evidence, and their rewards are \
+             unchanged",
+            counted(trials.len() as u64, "trial"),
+            counts.join(", ")
+        )
+    })
 }
 
 /// The most trials that the summary names for doubtful records of their agents. The job's log has the others.

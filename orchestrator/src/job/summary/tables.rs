@@ -19,14 +19,14 @@ const LONGEST_EXAMPLE: usize = 120;
 /// A row per trial. Figures of calls have columns only if there are calls.
 pub(super) fn trials(trials: &[TrialOutcome], width: Option<usize>) -> Table {
     let has_calls = trials.iter().any(|trial| calls(trial) > 0);
-    let has_failures = trials.iter().any(|trial| trial.failure.is_some());
+    let has_remarks = trials.iter().any(|trial| !remarks(trial).is_empty());
     let mut columns =
         vec![Column::text("task"), Column::number("sample"), Column::number("reward").styled(reward_style)];
     if has_calls {
         columns.extend(["calls", "tokens in", "out", "branches"].map(Column::number));
     }
     columns.push(Column::number("seconds"));
-    if has_failures {
+    if has_remarks {
         columns.push(Column::text("failure").styled(|_| BAD));
     }
     let mut table = Table::new(columns, width);
@@ -47,14 +47,20 @@ pub(super) fn trials(trials: &[TrialOutcome], width: Option<usize>) -> Table {
             row.push(count(|status| status.branches));
         }
         row.push(format!("{:.1}", trial.duration().as_secs_f64()));
-        if has_failures {
-            row.push(
-                trial.failure.as_ref().map(|failure| failure.cause.name().to_owned()).unwrap_or_default(),
-            );
+        if has_remarks {
+            row.push(remarks(trial));
         }
         table.row(row);
     }
     table
+}
+
+/// Returns the cause of the trial's failure, and a mark if the trial is suspected of cheating.
+fn remarks(trial: &TrialOutcome) -> String {
+    let cause = trial.failure.as_ref().map(|failure| failure.cause.name());
+    let is_suspicious = trial.suspicious.as_ref().is_some_and(|found| !found.is_empty());
+    let mark = is_suspicious.then_some("suspicious");
+    cause.into_iter().chain(mark).collect::<Vec<_>>().join(", ")
 }
 
 fn calls(trial: &TrialOutcome) -> u64 {

@@ -36,6 +36,8 @@ impl Trial<'_> {
                 self.outcome.failure = self.weigh_blame(&status, failure);
             }
             self.look_at_returned().await;
+            self.check_task_files().await;
+            Box::pin(self.examine_commands()).await;
             self.put_reward().await;
         }
         self.finish()

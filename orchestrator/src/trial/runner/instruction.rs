@@ -48,9 +48,20 @@ impl Trial<'_> {
     ) -> Round {
         let mut round = Round::default();
         let Some(inside) = environment.as_ref() else { return round };
+        self.prepare_rules(inside);
+        let ticks = self.reference_of_processes(inside).await;
         let terminal = self.let_agent_work(inside, opened, instruction, &mut round).await;
         if instruction.is_last {
             self.seal(&mut round).await;
+        }
+        if let (Some(inside), true) = (environment.as_ref(), self.leaves_work_to_verify(instruction, &round))
+        {
+            self.check_task_files().await;
+            // A separate environment has nothing of the agent but its artifacts.
+            let since = round.agent_execution.map(|timing| timing.started_at);
+            if let (Some(since), None) = (since, &instruction.task.separate_verifier) {
+                Box::pin(self.inspect(inside, since, ticks)).await;
+            }
         }
         Box::pin(self.judge(environment, instruction, &mut round)).await;
         // Programs that the agent left in its terminal are part of its work until the tests are over.

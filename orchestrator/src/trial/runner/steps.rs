@@ -48,6 +48,12 @@ impl Trial<'_> {
             }
         }
         let strategy = self.task.config.multi_step_reward_strategy.unwrap_or_default();
+        let truncated = |step: &StepOutcome| {
+            let verdict = step.round.verdict.as_ref();
+            let notes = verdict.map(|verdict| verdict.truncated.clone()).unwrap_or_default();
+            notes.into_iter().map(|note| format!("step {}: {note}", step.name)).collect::<Vec<_>>()
+        };
+        self.outcome.verifier_truncated = self.outcome.steps.iter().flat_map(truncated).collect();
         let rewards = overall(&self.outcome.steps, strategy);
         self.outcome.take_verdict(rewards);
     }
