@@ -22,6 +22,7 @@ mod cli {
     mod harbor_tasks;
     mod health;
     mod help;
+    mod integrity;
     mod jobs;
     mod large_jobs;
     mod lifecycle;

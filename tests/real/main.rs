@@ -31,6 +31,7 @@ mod hostile;
 mod image;
 mod in_container;
 mod installed_agents;
+mod integrity;
 mod interrupted;
 mod killed_jobs;
 mod learn;
