@@ -16,6 +16,7 @@ fn settings(dir: &Path) -> ExportSettings {
     rows.finish().unwrap();
     ExportSettings {
         input,
+        reward_version: None,
         output: Output::File { path: dir.join("out.jsonl"), replaces: false },
         format: Format::Jsonl,
         options: FormatOptions::default(),

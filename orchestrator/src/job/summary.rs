@@ -4,7 +4,7 @@
 mod next_steps;
 mod notes;
 mod rewards;
-mod table;
+pub(super) mod table;
 mod tables;
 mod totals;
 

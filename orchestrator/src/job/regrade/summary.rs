@@ -10,7 +10,8 @@ use super::records::{changes, means};
 use super::report::{Outcome, RegradedTrial, Standing};
 use crate::common::shell::word;
 use crate::common::shown_path::shown;
-use crate::job::summary::{number, table};
+use crate::common::words::number;
+use crate::job::summary::table::{Column, Table};
 use crate::job_dir::JobDir;
 
 /// The most trials with a row each.
@@ -81,8 +82,10 @@ impl fmt::Display for RegradeSummary<'_> {
     }
 }
 
-fn trials_table(trials: &[RegradedTrial]) -> comfy_table::Table {
-    let mut table = table(&["task", "sample", "before", "after", "note"], 1..4);
+fn trials_table(trials: &[RegradedTrial]) -> Table {
+    let numbers = ["sample", "before", "after"].map(Column::number);
+    let columns = [Column::text("task")].into_iter().chain(numbers).chain([Column::text("note")]);
+    let mut table = Table::new(columns.collect(), None);
     for trial in trials {
         let note = match trial.outcome {
             Outcome::Regraded => "",
@@ -90,7 +93,7 @@ fn trials_table(trials: &[RegradedTrial]) -> comfy_table::Table {
             Outcome::Refused => "not regraded",
             Outcome::Failed => "failed",
         };
-        table.add_row([
+        table.row([
             trial.task.clone(),
             trial.sample_index.to_string(),
             cell(Some(&trial.before)),
@@ -101,20 +104,20 @@ fn trials_table(trials: &[RegradedTrial]) -> comfy_table::Table {
     table
 }
 
-fn tasks_table(trials: &[RegradedTrial]) -> comfy_table::Table {
+fn tasks_table(trials: &[RegradedTrial]) -> Table {
     let mut by_task: BTreeMap<&str, Vec<RegradedTrial>> = BTreeMap::new();
     for trial in trials {
         by_task.entry(&trial.task).or_default().push(trial.clone());
     }
-    let header = ["task", "trials", "regraded", "mean before", "mean after", "up", "down"];
-    let mut table = table(&header, 1..7);
+    let numbers = ["trials", "regraded", "mean before", "mean after", "up", "down"].map(Column::number);
+    let mut table = Table::new([Column::text("task")].into_iter().chain(numbers).collect(), None);
     let all = (by_task.len() > 1).then(|| ("all tasks", trials.to_vec()));
     for (task, trials) in by_task.into_iter().chain(all) {
         let shown = |mean: Option<f64>| mean.map_or("-".to_owned(), number);
         let (before, after) = means(&trials);
         let (up, down) = changes(&trials);
         let regraded = trials.iter().filter(|trial| trial.outcome == Outcome::Regraded).count();
-        table.add_row([
+        table.row([
             task.to_owned(),
             trials.len().to_string(),
             regraded.to_string(),

@@ -9,36 +9,36 @@ use crate::common::style::{PLAIN, painted};
 
 /// A column of a table.
 #[derive(Clone, Copy)]
-pub(super) struct Column {
+pub(in crate::job) struct Column {
     header: &'static str,
     is_right: bool,
     style: fn(&str) -> Style,
 }
 
 impl Column {
-    pub(super) fn text(header: &'static str) -> Self {
+    pub(in crate::job) fn text(header: &'static str) -> Self {
         Self { header, is_right: false, style: |_| PLAIN }
     }
 
-    pub(super) fn number(header: &'static str) -> Self {
+    pub(in crate::job) fn number(header: &'static str) -> Self {
         Self { is_right: true, ..Self::text(header) }
     }
 
     /// Chooses the style of each cell by its text.
-    pub(super) fn styled(self, style: fn(&str) -> Style) -> Self {
+    pub(in crate::job) fn styled(self, style: fn(&str) -> Style) -> Self {
         Self { style, ..self }
     }
 }
 
 /// A table that displays itself with escape sequences.
-pub(super) struct Table {
+pub(in crate::job) struct Table {
     columns: Vec<Column>,
     grid: Grid,
 }
 
 impl Table {
     /// Makes an empty table. Its lines are at most `width` characters long if there is one; long cells are wrapped.
-    pub(super) fn new(columns: Vec<Column>, width: Option<usize>) -> Self {
+    pub(in crate::job) fn new(columns: Vec<Column>, width: Option<usize>) -> Self {
         let mut grid = Grid::new();
         grid.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
         if let Some(width) = width {
@@ -55,7 +55,7 @@ impl Table {
     }
 
     /// Adds a row. Control characters of its cells become spaces.
-    pub(super) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub(in crate::job) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.grid.add_row(cells.into_iter().map(|cell| cell.replace(char::is_control, " ")));
     }
 }
