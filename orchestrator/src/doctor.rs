@@ -6,6 +6,7 @@
 
 mod calls;
 mod capture;
+mod features;
 mod ledger;
 mod probe;
 mod report;

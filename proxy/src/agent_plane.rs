@@ -9,7 +9,7 @@ mod call;
 pub(crate) mod cors;
 mod count;
 pub(crate) mod error;
-mod gateway_page;
+pub(crate) mod gateway_page;
 pub(crate) mod identity;
 pub(crate) mod open_connections;
 pub(crate) mod public_url;

@@ -32,6 +32,7 @@ pub use admin_plane::tokens::create::NewAdminToken;
 pub use admin_plane::tokens::file::{AdminTokensError, InvalidTokens};
 pub use admin_plane::tokens::{InvalidTokenName, TokenName};
 pub use agent_plane::cors::{AllowedOrigins, InvalidOrigin};
+pub use agent_plane::gateway_page::{GATEWAY_TIMEOUT_REMEDY, GATEWAY_TOO_LARGE_REMEDY};
 pub use agent_plane::public_url::{InvalidPublicUrl, PublicUrl};
 pub use common::history::{History, InvalidHistory};
 pub use common::in_words::in_words;

@@ -1,5 +1,6 @@
 //! Calls of each kind that agents make.
 
+use rolltap_proxy::{GATEWAY_TIMEOUT_REMEDY, GATEWAY_TOO_LARGE_REMEDY};
 use rolltap_rollout::call::Call;
 use serde_json::{Value, json};
 
@@ -17,7 +18,6 @@ const STREAM_ATTEMPTS: usize = 3;
 /// The longest answer of a first turn, in tokens. An answer that is cut off inside its reasoning proves nothing about the
 /// next turn.
 const MOST_FIRST_TURN: u64 = 1024;
-const TOO_LARGE: &str = "raise the limit of request bodies in the gateway: client_max_body_size 0 in nginx";
 /// The longest prompt in words. A word is about one token.
 const MOST_WORDS: u64 = 16_000;
 
@@ -176,7 +176,7 @@ async fn long_prompt(probe: &Probe, ledger: &mut Ledger) {
         Ok((answer, _)) if answer.status == 413 => ledger.broken(
             "long prompt",
             format!("a request of {} kB was answered {}", body.to_string().len() / 1000, answer.excerpt()),
-            TOO_LARGE,
+            GATEWAY_TOO_LARGE_REMEDY,
         ),
         Ok((answer, calls)) => match failure(&answer, &calls) {
             Some((found, remedy)) => ledger.broken("long prompt", found, remedy),
@@ -255,8 +255,8 @@ fn report(check: &'static str, problem: Option<(String, String)>, fine: &str, le
 fn failure(answer: &Answer, calls: &[Call]) -> Option<(String, String)> {
     if !answer.is_success() {
         let remedy = match answer.status {
-            413 => TOO_LARGE,
-            504 => "raise the time-outs of the gateway above the longest call: proxy_read_timeout in nginx",
+            413 => GATEWAY_TOO_LARGE_REMEDY,
+            504 => GATEWAY_TIMEOUT_REMEDY,
             _ => "check the log of the server",
         };
         return Some((format!("the call was answered {}", answer.excerpt()), remedy.to_owned()));

@@ -1,4 +1,4 @@
-//! Questions to the server itself: who answers, which model, which version, which endpoints.
+//! Questions to the server itself: who answers, with which model and clock, over which connections.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use rolltap_proxy::UpstreamClient;
 use rolltap_rollout::served_models::{ServedModel, ServedModels};
-use serde::Deserialize;
 
+use super::features::{endpoints, parsers, session_id, vllm_version};
 use super::ledger::Ledger;
 use super::{DoctorError, DoctorSettings};
 use crate::common::suggest::{did_you_mean, nearest};
@@ -38,11 +38,6 @@ pub(super) struct Served {
     pub(super) name: String,
     /// The maximum number of tokens in prompt and answer together, if the server states it.
     pub(super) max_len: Option<u64>,
-}
-
-#[derive(Deserialize)]
-struct Version {
-    version: String,
 }
 
 /// Asks the server. Returns the model for the calls, or `None` if no call makes sense.
@@ -201,41 +196,6 @@ fn clock(headers: &HeaderMap, ledger: &mut Ledger) {
     }
 }
 
-/// Returns whether the server reports a version of vLLM.
-fn vllm_version(answer: Option<Response<Bytes>>, ledger: &mut Ledger) -> bool {
-    let version = answer.and_then(|answer| serde_json::from_slice::<Version>(answer.body()).ok());
-    let Some(Version { version }) = version else {
-        ledger.degraded(
-            "version",
-            "GET /version names no version of vLLM",
-            "name vLLM itself as the upstream, or let the router pass /version on",
-        );
-        return false;
-    };
-    match numbers(&version) {
-        Some(found) if found < (0, 10, 2) => ledger.broken(
-            "version",
-            format!("vLLM {version}"),
-            "update vLLM to 0.10.2 or later: earlier versions send no token ids",
-        ),
-        Some(found) if found < (0, 31, 0) => ledger.degraded(
-            "version",
-            format!("vLLM {version}"),
-            "update vLLM to 0.31 or later: earlier versions take no prompts as token ids, so a later turn may start a branch",
-        ),
-        _ => ledger.ok("version", format!("vLLM {version}")),
-    }
-    true
-}
-
-/// Returns the first three numbers of a version. Missing ones are zero.
-fn numbers(version: &str) -> Option<(u32, u32, u32)> {
-    let mut parts = version.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().ok());
-    let first = parts.next()??;
-    let mut next = || parts.next().flatten().unwrap_or_default();
-    Some((first, next(), next()))
-}
-
 fn router(headers: &HeaderMap, has_version: bool, ledger: &mut Ledger) {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let mut signs: Vec<String> =
@@ -258,50 +218,6 @@ fn router(headers: &HeaderMap, has_version: bool, ledger: &mut Ledger) {
     }
 }
 
-/// Lists the endpoints of vLLM that trainers use.
-fn endpoints(description: &[u8], ledger: &mut Ledger) {
-    let known = ["/sleep", "/wake_up", "/pause", "/resume", "/weight_info", "/reset_prefix_cache"];
-    let has = |path: &&str| memchr::memmem::find(description, format!("\"{path}\"").as_bytes()).is_some();
-    let found: Vec<&str> = known.into_iter().filter(has).collect();
-    let found = match found.as_slice() {
-        [] => "none of sleep, pause and weight_info; VLLM_SERVER_DEV_MODE=1 adds them, for trainers that update weights in \
-               place"
-            .to_owned(),
-        found => found.join(", "),
-    };
-    ledger.ok("weights", found);
-}
-
-/// Notes whether chat requests have a session id, by which a router finds the replica of an earlier call.
-fn session_id(description: Option<&[u8]>, ledger: &mut Ledger) {
-    let takes = description.map(|text| memchr::memmem::find(text, b"\"session_id\"").is_some());
-    ledger.ok(
-        "session id",
-        match takes {
-            Some(true) => "requests may have a session_id",
-            Some(false) => "requests have no session_id, which vLLM 0.32 added",
-            None => "unknown, because GET /openapi.json is not answered",
-        },
-    );
-}
-
-/// Notes whether the server has a parser of reasoning or of tool calls.
-fn parsers(has_parser: Option<bool>, ledger: &mut Ledger) {
-    match has_parser {
-        Some(true) => ledger.ok("parsers", "the server parses reasoning or tool calls"),
-        Some(false) => ledger.degraded(
-            "parsers",
-            "the server has no parser, so reasoning and tool calls are text to agents",
-            "start vLLM with the --reasoning-parser and the --tool-call-parser of the model, unless agents parse the text",
-        ),
-        None => ledger.ok(
-            "parsers",
-            "the server does not answer whether it has any (vLLM 0.32 with --enable-scale-out does); see reasoning and \
-             tools below",
-        ),
-    }
-}
-
 /// Returns the answer of a `GET` if its status is a success.
 async fn ask(client: &UpstreamClient, path: &str) -> Option<Response<Bytes>> {
     client.get(path).await.ok().filter(|answer| answer.status().is_success())
@@ -309,8 +225,6 @@ async fn ask(client: &UpstreamClient, path: &str) -> Option<Response<Bytes>> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn answer(status: u16, kind: &str, body: &'static str) -> Response<Bytes> {
@@ -337,14 +251,6 @@ mod tests {
     }
 
     #[test]
-    fn versions_compare_by_their_numbers() {
-        assert_eq!(numbers("0.10.2"), Some((0, 10, 2)));
-        assert_eq!(numbers("0.32.0rc1.dev3+g12"), Some((0, 32, 0)));
-        assert_eq!(numbers("0.31"), Some((0, 31, 0)));
-        assert_eq!(numbers("main"), None);
-    }
-
-    #[test]
     fn a_clock_that_differs_is_degraded() {
         for (date, worst) in [("Tue, 24 Nov 2020 03:00:00 GMT", "degraded"), ("yesterday", "ok")] {
             let (mut ledger, mut headers) = (Ledger::default(), HeaderMap::new());
@@ -352,34 +258,6 @@ mod tests {
             clock(&headers, &mut ledger);
             let found = serde_json::to_value(ledger.into_findings()).unwrap();
             assert_eq!(found[0]["verdict"], worst, "{found}");
-        }
-    }
-
-    #[test]
-    fn a_session_id_and_parsers_are_named() {
-        let mut ledger = Ledger::default();
-        session_id(Some(br#"{"properties":{"session_id":{}}}"#), &mut ledger);
-        session_id(Some(b"{}"), &mut ledger);
-        session_id(None, &mut ledger);
-        [Some(true), Some(false), None].into_iter().for_each(|has| parsers(has, &mut ledger));
-        let found = serde_json::to_value(ledger.into_findings()).unwrap();
-        for (at, verdict, part) in [
-            (0, "ok", "may have"),
-            (1, "ok", "have no session_id"),
-            (2, "ok", "unknown"),
-            (3, "ok", "parses"),
-            (4, "degraded", "has no parser"),
-            (5, "ok", "see reasoning and tools"),
-        ] {
-            assert_eq!(found[at]["verdict"], verdict, "{found}");
-            assert!(found[at]["found"].as_str().unwrap().contains(part), "{found}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn arbitrary_versions_never_panic(text: String) {
-            numbers(&text);
         }
     }
 }

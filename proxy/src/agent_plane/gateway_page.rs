@@ -2,6 +2,12 @@
 
 use http::{StatusCode, header, response};
 
+/// What to change if a gateway answers 504.
+pub const GATEWAY_TIMEOUT_REMEDY: &str =
+    "raise the time-outs of the gateway above the longest call: proxy_read_timeout in nginx";
+/// What to change if a gateway answers 413.
+pub const GATEWAY_TOO_LARGE_REMEDY: &str =
+    "raise the limit of request bodies in the gateway: client_max_body_size 0 in nginx";
 /// The longest title in an error, in characters.
 const LONGEST_TITLE: usize = 100;
 
@@ -14,13 +20,11 @@ pub(super) fn error(head: &response::Parts, body: &str) -> Option<String> {
     let server = text(header::SERVER).map(|server| format!(" ({server})")).unwrap_or_default();
     let title = title(body).map(|title| format!(" {title:?}")).unwrap_or_default();
     let advice = match head.status {
-        StatusCode::GATEWAY_TIMEOUT => {
-            "raise its time-outs above the longest call: proxy_read_timeout in nginx"
-        }
+        StatusCode::GATEWAY_TIMEOUT => GATEWAY_TIMEOUT_REMEDY,
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE => {
             "check that it reaches the server, and its log"
         }
-        StatusCode::PAYLOAD_TOO_LARGE => "raise its limit of request bodies: client_max_body_size 0 in nginx",
+        StatusCode::PAYLOAD_TOO_LARGE => GATEWAY_TOO_LARGE_REMEDY,
         _ => "check that the address of the upstream is that of vLLM, and needs no login",
     };
     Some(format!(
