@@ -9,19 +9,22 @@ pub(crate) struct Arguments(run::Arguments);
 
 /// The options that may differ from the job's. The help of `rolltap resume` lists no other. Any other option is parsed
 /// and compared with the job's configuration, so that an error has both values.
-const SHOWN: [&str; 19] = [
+const SHOWN: [&str; 22] = [
     "resume",
     "concurrency",
     "n_concurrent_per_task",
     "max_empty_trials",
     "quiet",
+    "rows",
+    "debug",
+    "env_file",
     "json",
     "harbor_python",
     "upstream",
     "upstream_api_key",
     "upstream_ca",
-    "upstream_cert",
-    "upstream_key",
+    "upstream_client_cert",
+    "upstream_client_key",
     "tls_cert",
     "tls_key",
     "proxy",

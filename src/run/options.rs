@@ -102,7 +102,6 @@ pub(crate) struct Arguments {
     pub(crate) debug: bool,
     /// Confirm everything. It has no effect, because rolltap asks nothing; scripts for Harbor have it.
     #[arg(short, long)]
-    #[expect(dead_code, reason = "it has no effect")]
     pub(super) yes: bool,
     /// Set the variables of this .env file before the job, in place of those of the shell.
     ///

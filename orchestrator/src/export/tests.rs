@@ -55,7 +55,7 @@ fn an_export_that_is_stopped_leaves_nothing() {
 fn an_export_that_is_stopped_while_it_writes_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(dir.path());
-    let input = Input::open(&settings.input).unwrap();
+    let input = Input::open(&settings.input, None).unwrap();
     let mut survey = Survey::new(settings.rules.clone());
     input.survey(&mut survey, |_| Ok(())).unwrap();
     let mut draft = settings.output.draft().unwrap();
@@ -73,7 +73,7 @@ fn an_export_that_is_stopped_while_it_writes_leaves_nothing() {
 fn an_input_that_changed_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(dir.path());
-    let input = Input::open(&settings.input).unwrap();
+    let input = Input::open(&settings.input, None).unwrap();
     let mut survey = Survey::new(settings.rules.clone());
     input.survey(&mut survey, |_| Ok(())).unwrap();
     std::fs::write(&settings.input, "").unwrap();

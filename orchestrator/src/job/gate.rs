@@ -116,7 +116,7 @@ fn verdict(trial: &TrialOutcome, dir: &Path, job: &JobReport) -> GateVerdict {
 /// Compares a reward with the expected one. `end` describes the end of a trial without a reward.
 fn problem(is_oracle: bool, reward: Option<f64>, end: String) -> Option<String> {
     match (is_oracle, reward) {
-        (true, Some(reward)) if reward == 1.0 => None,
+        (true, Some(1.0)) => None,
         (false, Some(reward)) if reward < 1.0 => None,
         (true, Some(reward)) => Some(format!("agent oracle has reward {reward}, expected 1")),
         (false, Some(reward)) => Some(format!("agent nop has reward {reward}, expected less than 1")),

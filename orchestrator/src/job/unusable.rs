@@ -93,7 +93,7 @@ pub(super) fn set_apart(settings: &mut JobSettings) -> Option<UnusableTasks> {
         }
     }
     settings.tasks = usable;
-    (!unusable.is_empty()).then(|| UnusableTasks { tasks: unusable, usable: settings.tasks.len() })
+    (!unusable.is_empty()).then_some(UnusableTasks { tasks: unusable, usable: settings.tasks.len() })
 }
 
 /// Returns the problems of a valid task with the environment and the agents of the job.

@@ -16,14 +16,13 @@ pub(super) enum Table<'a> {
 /// Resolves a table. Returns each variable that is missing, with the key that refers to it. The values of these keys
 /// stay unchanged.
 pub(super) fn resolve_all(table: Table<'_>, host: &dyn Fn(&str) -> Option<String>) -> Vec<(String, String)> {
-    let (table, resolve): (_, fn(&str, &dyn Fn(&str) -> Option<String>) -> Result<String, String>) =
-        match table {
-            Table::Env(table) => (table, resolved_value),
-            Table::Headers(table) => (table, resolved_header),
-        };
+    let (table, is_env) = match table {
+        Table::Env(table) => (table, true),
+        Table::Headers(table) => (table, false),
+    };
     let mut missing = Vec::new();
     for (key, value) in table {
-        match resolve(value, host) {
+        match if is_env { resolved_value(value, host) } else { resolved_header(value, host) } {
             Ok(resolved) => *value = resolved,
             Err(variable) => missing.push((variable, key.clone())),
         }

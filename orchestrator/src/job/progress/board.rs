@@ -72,7 +72,7 @@ impl Board {
 
     /// Begins a trial. With several agents, its label names the agent.
     pub(super) fn begin(&mut self, plan: &TrialPlan, has_several_agents: bool, now: Instant) {
-        let agent = has_several_agents.then(|| format!(" by {}", plan.agent.label())).unwrap_or_default();
+        let agent = if has_several_agents { format!(" by {}", plan.agent.label()) } else { String::new() };
         let retry = if plan.attempt > 0 { format!(" attempt {}", plan.attempt + 1) } else { String::new() };
         let label = format!("{}{agent} #{}{retry}", plan.task.name, plan.sample_index);
         let trial = RunningTrial {

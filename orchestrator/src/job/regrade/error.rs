@@ -87,7 +87,13 @@ pub enum RegradeError {
     NoCaptures(PathBuf),
     /// The environments or the proxy cannot be started.
     #[error(transparent)]
-    Job(#[from] JobError),
+    Job(Box<JobError>),
+}
+
+impl From<JobError> for RegradeError {
+    fn from(error: JobError) -> Self {
+        Self::Job(Box::new(error))
+    }
 }
 
 fn unusable(tasks: &[UnusableTask]) -> String {

@@ -40,7 +40,7 @@ pub enum ArgumentError {
         path: PathBuf,
         /// The reason.
         #[source]
-        source: TasksError,
+        source: Box<TasksError>,
     },
     /// The value of `--dataset` is no directory, no file and no URL.
     #[error(
@@ -138,7 +138,8 @@ impl DatasetArguments {
             return Ok(());
         }
         for path in &self.paths {
-            at_path(job, path).map_err(|source| ArgumentError::Path { path: path.clone(), source })?;
+            at_path(job, path)
+                .map_err(|error| ArgumentError::Path { path: path.clone(), source: Box::new(error) })?;
         }
         match &self.dataset {
             Some(dataset) => self.dataset(job, dataset),
@@ -172,7 +173,7 @@ impl DatasetArguments {
         let dataset = if let Some(file) = &self.registry_path {
             of_registry(file.clone(), named(given))
         } else if path.is_dir() {
-            let wrong = |source| ArgumentError::Path { path: path.to_owned(), source };
+            let wrong = |error| ArgumentError::Path { path: path.to_owned(), source: Box::new(error) };
             return at_path(job, path).map_err(wrong);
         } else if path.is_file() {
             only_dataset(path)?

@@ -48,7 +48,7 @@ fn problem(entry: &Artifact, manifest: &[Collected], host: &Path) -> Result<(), 
     let Some(first) = candidates.peek().map(|first| first.destination.clone()) else {
         return Err(format!("{source} was not collected"));
     };
-    let found = candidates.filter(|found| found.destination == expected.destination).next_back();
+    let found = candidates.rfind(|found| found.destination == expected.destination);
     let Some(found) = found else {
         return Err(format!(
             "{source} was collected to {first}, and the task now has {}",
