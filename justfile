@@ -31,7 +31,7 @@ prose *PATHS:
 
 # Writes all files that are generated from the code: option pages, the example file, schemas, Python types, OpenAPI.
 docs:
-    ROLLTAP_UPDATE_DOCS=1 cargo test --quiet -p rolltap -p rolltap-rollout -p rolltap-proxy --lib --bins -- generated_
+    ROLLTAP_UPDATE_DOCS=1 cargo nextest run --workspace -E 'test(generated_)'
 
 # Builds the wheel with the Python package and the program, and tries it in a fresh environment.
 wheel *OUT_AND_ARGUMENTS:

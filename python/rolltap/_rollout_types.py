@@ -161,10 +161,15 @@ class Row(TypedDict):
     failure_cause: str | None
     """Why the trial failed, in Harbor's terms."""
 
+    reward_version: str | None
+    """The version of the reward, if a later verification gave it. `None` for the reward of the trial
+    itself.
+    """
+
     suspicious: list[str] | None
-    """The reasons for which the trial is suspected of cheating, each once, in alphabetical order. Empty
-    if nothing was found. `None` if the trial was not examined, and in files of rolltap versions before
-    this field.
+    """The reasons for which the trial is suspected of cheating, each once, in alphabetical order.
+    Empty if nothing was found. `None` if the trial was not examined, and in files of rolltap
+    versions before this field.
     """
 
     is_truncated: bool
