@@ -23,7 +23,7 @@ const fn variable(used: Use, name: &'static str, meaning: &'static str) -> Varia
 }
 
 /// Every variable without an option, in the order of the page.
-pub(super) const VARIABLES: [Variable; 34] = [
+pub(super) const VARIABLES: [Variable; 35] = [
     variable(
         Use::Read,
         "ROLLTAP_LOG",
@@ -78,6 +78,11 @@ pub(super) const VARIABLES: [Variable; 34] = [
         Use::Read,
         "HOME",
         "Home of the user: the default of the cache, and the interpreters of pyenv and uv.",
+    ),
+    variable(
+        Use::Read,
+        "TERM",
+        "Type of the terminal. With `dumb`, or without the variable, output has no colours.",
     ),
     variable(Use::Read, "PYENV_ROOT", "Directory of pyenv. The default is `~/.pyenv`."),
     variable(

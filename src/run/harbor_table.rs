@@ -187,10 +187,7 @@ pub(crate) const OPTIONS: &[HarborOption] = &[
         &["--skip-credential-checks"],
         Lacks("There is no such check. `--no-preflight` skips the first call to the upstream"),
     ),
-    option(
-        &["--dry-run"],
-        Differs("it shows the plan: tasks, trials, images to build, missing variables"),
-    ),
+    option(&["--dry-run"], Differs("it shows the plan: tasks, trials, images to build, missing variables")),
     option(&["--use-static-ip"], Lacks(HUB)),
     option(&["--credential-mode"], Lacks(HUB_SECRETS)),
     option(&["--one-off-secret"], Lacks(HUB_SECRETS)),

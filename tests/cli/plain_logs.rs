@@ -85,6 +85,6 @@ fn keys_that_harbor_does_not_know_are_one_line_per_job_with_their_number() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let lines: Vec<_> = ended.stderr.lines().filter(|line| line.contains("Harbor does not know")).collect();
     let [line] = lines.as_slice() else { panic!("{}", ended.stderr) };
-    assert!(line.contains("task.format (3 tasks, the first is "), "{line}");
-    assert!(line.contains("agent.timeuot_sec (in ") && !line.contains('?'), "{line}");
+    assert!(line.contains("task.format (3 tasks, such as "), "{line}");
+    assert!(line.contains("agent.timeuot_sec (") && !line.contains('?'), "{line}");
 }

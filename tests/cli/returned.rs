@@ -101,11 +101,7 @@ fn what_an_agent_hands_back_becomes_its_rollout_where_nothing_was_captured() {
         assert_eq!((row.origin.as_deref(), &*row.logprobs_mode), (Some("agent"), "unknown"));
     }
     let told = "agent/trajectory.json: 3 turns, 2 can be trained on, 1 missing_logprobs";
-    assert!(
-        ended.stdout.contains("tokens of 1 trials are what their agents handed back"),
-        "{}",
-        ended.stdout
-    );
+    assert!(ended.stdout.contains("tokens of 1 trial are what their agents handed back"), "{}", ended.stdout);
     assert!(ended.stdout.contains(told), "{}", ended.stdout);
     assert!(fs::read_to_string(dir.path().join("jobs/it/job.log")).unwrap().contains(told));
     let returned = &json(&only_trial(dir.path()).join("result.json"))["rolltap"]["returned"];

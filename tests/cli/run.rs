@@ -178,7 +178,11 @@ fn an_oracle_without_a_solution_is_reported_before_anything_starts() {
     let task = task(dir.path(), "one", "", "true");
     let ended = run(dir.path(), &["run", "-p", &task, "-a", "oracle", "-e", "local"]);
     assert_eq!(ended.code, Some(2), "{ended:?}");
-    assert!(ended.stderr.contains("tasks/one/solution/solve.sh, which is missing"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("tasks/one/solution/solve.sh: missing, expected the solution"),
+        "{}",
+        ended.stderr
+    );
 }
 
 #[test]

@@ -18,10 +18,11 @@ fn refused(args: &[&str]) -> String {
     ended.stderr
 }
 
-const RUN: [&str; 9] = ["run", "-p", "tasks", "-e", "local", "-a", "nop", "--job-name", "it"];
+const RUN: [&str; 7] = ["run", "-p", "tasks", "-e", "local", "--job-name", "it"];
 
 fn refused_run(more: &[&str]) -> String {
-    refused(&[&RUN[..], more].concat())
+    let agent = if more.contains(&"-a") { &[][..] } else { &["-a", "nop"] };
+    refused(&[&RUN[..], agent, more].concat())
 }
 
 #[test]
@@ -117,7 +118,7 @@ fn a_job_that_runs_or_was_killed_is_named_as_such_by_check_and_export() {
     let dir = tempfile::tempdir().unwrap();
     let go = dir.path().join("go");
     task(dir.path(), "one", &format!("until [ -e {} ]; do sleep 0.05; done", go.display()));
-    let job = Running::start(dir.path(), &RUN);
+    let job = Running::start(dir.path(), &[&RUN[..], &["-a", "nop"]].concat());
     until("the job has begun", || dir.path().join("jobs/it/config.json").exists());
     for command in [&["check", "jobs/it"][..], &["export", "jobs/it", "--format", "jsonl", "-o", "x.jsonl"]] {
         let ended = run(dir.path(), command);
@@ -128,7 +129,7 @@ fn a_job_that_runs_or_was_killed_is_named_as_such_by_check_and_export() {
     job.wait(limit(20));
     let ended = run(dir.path(), &["check", "jobs/it"]);
     assert_eq!(ended.code, Some(2), "{ended:?}");
-    assert!(ended.stderr.contains("rolltap run --resume jobs/it completes it"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("`rolltap resume jobs/it` completes it"), "{}", ended.stderr);
     // The tests of the killed job end.
     fs::write(go, "").unwrap();
 }

@@ -26,6 +26,8 @@ pub(super) fn check_values(config: &TaskConfig, path: &Path) -> Vec<TaskError> {
     let name = config.task.as_ref().map(|task| task.name.as_str());
     let named = "a name like \"org/name\" of letters, digits and . _ -";
     top.below("task").text("name", name, is_package_name, named);
+    let version = config.task.as_ref().and_then(|task| task.version.as_deref());
+    top.below("task").text("version", version, |version| !version.is_empty(), "a version that is not empty");
     top.below("agent").agent(&config.agent);
     top.below("verifier").verifier(&config.verifier);
     top.below("environment").environment(&config.environment);

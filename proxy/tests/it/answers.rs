@@ -44,6 +44,7 @@ async fn answers_of_every_dialect_are_chat_messages_with_their_tool_calls() {
     for (answer, call) in found.iter().zip(&calls) {
         assert_eq!((&answer.call_id, answer.choice_index), (&call.call_id, 0));
         let function = &answer.message["tool_calls"][0]["function"];
+        assert!(function["arguments"].is_string(), "{answer:?}");
         let arguments: Value = serde_json::from_str(function["arguments"].as_str().unwrap()).unwrap();
         assert_eq!((&function["name"], &arguments["command"]), (&json!("bash"), &json!("cat notes")));
     }

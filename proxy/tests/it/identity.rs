@@ -129,7 +129,7 @@ async fn what_the_admin_plane_cannot_take_it_explains() {
     for (body, part) in [
         (json!({}), "task_id"),
         (json!({"task_id": "t", "trial_id": "../x"}), "TrialId"),
-        (json!({"task_id": "t", "smapling": {}}), "unknown field `smapling`"),
+        (json!({"task_id": "t", "smapling": {}}), "unknown key \"smapling\" (did you mean \"sampling\"?)"),
         (json!({"task_id": "t", "sampling": {"messages": []}}), "sampling.messages"),
     ] {
         let response = stage.http.post(stage.admin("/v1/trials")).json(&body).send().await.unwrap();

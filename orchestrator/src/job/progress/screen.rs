@@ -146,12 +146,12 @@ mod tests {
         assert_eq!(
             shown,
             [
-                "━━────────────────── 4/40 trials  1:40, about 0:57 left",
+                "━━────────────────── 4/40 trials  1:40, about 0:48 left",
                 "mean reward 0.667  1 failed  12 running",
-                "  task #0   agent             0:05",
-                "  task #10  agent             0:05   10 calls  10.0k tokens",
-                "  task #1   verifier          0:05     1 call  1.0k tokens",
-                "  task #11  verifier          0:05   11 calls  11.0k tokens",
+                "  task #0   agent           0:05",
+                "  task #10  agent           0:05   10 calls 10.0k tokens",
+                "  task #1   verifier        0:05     1 call  1.0k tokens",
+                "  task #11  verifier        0:05   11 calls 11.0k tokens",
                 "  … and 8 more",
             ]
         );
@@ -159,9 +159,9 @@ mod tests {
 
     #[test]
     fn only_what_takes_a_while_is_shown_before_the_job_is_planned() {
-        let now = Instant::now();
         let activities = Activities::default();
         let _installing = activities.begin("installing agent", "codex");
+        let now = Instant::now();
         let show = |now| lines(&Board::new(now), &activities.running(), now, Size { width: 80, height: 24 });
         assert!(show(now).is_empty());
         assert_eq!(plain(&show(now + Duration::from_secs(7))), ["  installing agent codex  0:07  "]);

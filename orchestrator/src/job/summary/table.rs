@@ -3,7 +3,7 @@
 use std::fmt;
 
 use anstyle::Style;
-use comfy_table::{CellAlignment, ContentArrangement, Table as Grid, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table as Grid, presets};
 
 use crate::common::style::{PLAIN, painted};
 
@@ -49,6 +49,8 @@ impl Table {
         for (index, column) in columns.iter().enumerate() {
             if let Some(cells) = grid.column_mut(index).filter(|_| column.is_right) {
                 cells.set_cell_alignment(CellAlignment::Right);
+                // Numbers are short. Without the limit, a long text takes their space, and their headers are wrapped.
+                cells.set_constraint(ColumnConstraint::ContentWidth);
             }
         }
         Self { columns, grid }

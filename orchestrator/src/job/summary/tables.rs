@@ -16,14 +16,21 @@ use crate::trial::TrialOutcome;
 /// The most characters of an example of a failure where no terminal has a width.
 const LONGEST_EXAMPLE: usize = 120;
 
+/// In a narrower terminal, the table of trials lacks the figures that the totals have.
+const NARROW: usize = 100;
+
 /// A row per trial. Figures of calls have columns only if there are calls.
 pub(super) fn trials(trials: &[TrialOutcome], width: Option<usize>) -> Table {
     let has_calls = trials.iter().any(|trial| calls(trial) > 0);
     let has_remarks = trials.iter().any(|trial| !remarks(trial).is_empty());
     let mut columns =
         vec![Column::text("task"), Column::number("sample"), Column::number("reward").styled(reward_style)];
+    let is_narrow = width.is_some_and(|width| width < NARROW);
     if has_calls {
-        columns.extend(["calls", "tokens in", "out", "branches"].map(Column::number));
+        columns.push(Column::number("calls"));
+    }
+    if has_calls && !is_narrow {
+        columns.extend(["tokens in", "out", "branches"].map(Column::number));
     }
     columns.push(Column::number("seconds"));
     if has_remarks {
@@ -42,6 +49,8 @@ pub(super) fn trials(trials: &[TrialOutcome], width: Option<usize>) -> Table {
         ];
         if has_calls {
             row.push(count(|status| status.calls.total));
+        }
+        if has_calls && !is_narrow {
             row.push(count(|status| status.prompt_tokens));
             row.push(count(|status| status.completion_tokens));
             row.push(count(|status| status.branches));

@@ -42,7 +42,7 @@ fn tables_have_harbors_defaults() {
     assert_eq!(
         servers,
         serde_json::json!([
-            {"name": "a", "transport": "sse", "url": "http://a/sse", "headers": {"Authorization": "Bearer token"}},
+            {"name": "a", "transport": "sse", "url": "http://a/sse", "headers": {"Authorization": "Bearer ${ROLLTAP_TEST_UNSET:-token}"}},
             {"name": "b", "transport": "streamable-http", "url": "http://b", "headers": {}},
             {"name": "c", "transport": "stdio", "command": "serve", "args": ["-x"]},
         ])
