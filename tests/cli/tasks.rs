@@ -10,7 +10,7 @@ use super::program::{Ended, rolltap, run};
 
 const PASSES: &str = "echo 1 > /logs/verifier/reward.txt";
 /// Tests that only the solution passes.
-const NEEDS_SOLUTION: &str = "if [ -e /app/done ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt";
+const NEEDS_SOLUTION: &str = "if [ -e done ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt";
 
 fn with_solution(dir: &Path, name: &str, tests: &str, solution: &str) {
     let task = task(dir, name, tests);
@@ -20,8 +20,8 @@ fn with_solution(dir: &Path, name: &str, tests: &str, solution: &str) {
 
 /// Makes two good tasks and three bad ones in `tasks/`.
 fn good_and_bad(dir: &Path) {
-    with_solution(dir, "good", NEEDS_SOLUTION, "touch /app/done");
-    with_solution(dir, "näme with späces", NEEDS_SOLUTION, "touch /app/done");
+    with_solution(dir, "good", NEEDS_SOLUTION, "touch done");
+    with_solution(dir, "näme with späces", NEEDS_SOLUTION, "touch done");
     let wrong = task(dir, "wrong-values", PASSES);
     let toml = "[agent]\ntimeout_sec = \"soon\"\n\n[environment]\ndocker_image = \"unused\"\nworkdir = \"app\"\ncpus = 0\n";
     fs::write(wrong.join("task.toml"), toml).unwrap();
@@ -78,8 +78,8 @@ fn gate(dir: &Path, more: &[&str]) -> Ended {
 #[test]
 fn the_gate_passes_tasks_that_only_their_solution_solves() {
     let dir = tempfile::tempdir().unwrap();
-    with_solution(dir.path(), "good", NEEDS_SOLUTION, "touch /app/done");
-    with_solution(dir.path(), "näme with späces", NEEDS_SOLUTION, "touch /app/done");
+    with_solution(dir.path(), "good", NEEDS_SOLUTION, "touch done");
+    with_solution(dir.path(), "näme with späces", NEEDS_SOLUTION, "touch done");
     let ended = gate(dir.path(), &[]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let line = "2 tasks, all valid; oracle as expected at 2 of 2 tasks; nop as expected at 2 of 2 tasks\n";
@@ -92,7 +92,7 @@ fn the_gate_stops_tasks_that_are_unsolvable_or_solved_by_doing_nothing() {
     with_solution(dir.path(), "free", PASSES, "true");
     with_solution(dir.path(), "impossible", NEEDS_SOLUTION, "true");
     with_solution(dir.path(), "silent", "true", "true");
-    with_solution(dir.path(), "good", NEEDS_SOLUTION, "touch /app/done");
+    with_solution(dir.path(), "good", NEEDS_SOLUTION, "touch done");
     task(dir.path(), "unsolved", NEEDS_SOLUTION);
     let needy = task(dir.path(), "needy", PASSES);
     fs::write(
@@ -196,12 +196,12 @@ fn all_missing_variables_of_the_host_are_one_error() {
 #[test]
 fn a_dry_run_shows_the_plan_and_starts_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    with_solution(dir.path(), "built", NEEDS_SOLUTION, "touch /app/done");
+    with_solution(dir.path(), "built", NEEDS_SOLUTION, "touch done");
     let built = dir.path().join("tasks/built");
     fs::create_dir(built.join("environment")).unwrap();
     fs::write(built.join("environment/Dockerfile"), "FROM debian:bookworm\n").unwrap();
     fs::write(built.join("task.toml"), "").unwrap();
-    with_solution(dir.path(), "ready", NEEDS_SOLUTION, "touch /app/done");
+    with_solution(dir.path(), "ready", NEEDS_SOLUTION, "touch done");
     let root = dir.path().canonicalize().unwrap().display().to_string();
     let args = ["run", "-p", "tasks", "-k", "3", "--job-name", "it", "--dry-run"];
     let dry = |more: &[&str]| {

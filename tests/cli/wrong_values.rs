@@ -18,11 +18,12 @@ fn refused(args: &[&str]) -> String {
     ended.stderr
 }
 
-const RUN: [&str; 7] = ["run", "-p", "tasks", "-e", "local", "--job-name", "it"];
+const RUN: [&str; 5] = ["run", "-p", "tasks", "--job-name", "it"];
 
 fn refused_run(more: &[&str]) -> String {
-    let agent = if more.contains(&"-a") { &[][..] } else { &["-a", "nop"] };
-    refused(&[&RUN[..], agent, more].concat())
+    let defaults = [["-e", "local"], ["-a", "nop"]];
+    let missing: Vec<_> = defaults.into_iter().filter(|[flag, _]| !more.contains(flag)).flatten().collect();
+    refused(&[&RUN[..], &missing, more].concat())
 }
 
 #[test]
@@ -118,7 +119,7 @@ fn a_job_that_runs_or_was_killed_is_named_as_such_by_check_and_export() {
     let dir = tempfile::tempdir().unwrap();
     let go = dir.path().join("go");
     task(dir.path(), "one", &format!("until [ -e {} ]; do sleep 0.05; done", go.display()));
-    let job = Running::start(dir.path(), &[&RUN[..], &["-a", "nop"]].concat());
+    let job = Running::start(dir.path(), &[&RUN[..], &["-e", "local", "-a", "nop"]].concat());
     until("the job has begun", || dir.path().join("jobs/it/config.json").exists());
     for command in [&["check", "jobs/it"][..], &["export", "jobs/it", "--format", "jsonl", "-o", "x.jsonl"]] {
         let ended = run(dir.path(), command);

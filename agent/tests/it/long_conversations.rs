@@ -1,6 +1,9 @@
 //! Conversations that outgrow the model's context.
 
+use std::time::Duration;
+
 use rolltap_agent::{Role, StopReason, Summarize};
+use rolltap_testing::limit;
 
 use crate::harness::{run_in, shell, typing};
 use crate::scripted::{Call, Kind, Reply, scripted};
@@ -123,8 +126,10 @@ async fn the_latest_exchanges_are_dropped_until_there_is_room() {
 async fn without_room_for_a_summary_the_screen_has_to_do() {
     for brief_fits in [true, false] {
         let (_shell, terminal) = shell();
+        terminal.send_keys("echo on-the-screen\n").await.unwrap();
+        terminal.settled(Duration::from_millis(200), limit(60)).await;
         let model = scripted(None, 10, move |call, before| match (call.kind, before) {
-            (Work, 0) => Reply::Words(typing(&["echo on-the-screen\n"], false)),
+            (Work, 0) => observe(),
             (Work, 1) | (Summary, _) => Reply::TooLong,
             (Work, _) => done(),
             (Brief, _) if !brief_fits => Reply::TooLong,

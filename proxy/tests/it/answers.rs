@@ -19,9 +19,10 @@ async fn answers_of_every_dialect_are_chat_messages_with_their_tool_calls() {
     let trial = stage.open(json!({})).await;
     let schema = json!({"type": "object", "properties": {"command": {"type": "string"}}});
     let user = json!([{"role": "user", "content": "Hello"}]);
-    let chat =
-        request(json!({"tools": [{"type": "function", "function": {"name": "bash", "parameters": schema}}]}));
-    let messages = json!({"model": "sim", "max_tokens": 16, "messages": user,
+    let chat = request(
+        json!({"max_tokens": 100, "tools": [{"type": "function", "function": {"name": "bash", "parameters": schema}}]}),
+    );
+    let messages = json!({"model": "sim", "max_tokens": 100, "messages": user,
         "tools": [{"name": "bash", "input_schema": schema}]});
     let responses = json!({"model": "sim", "input": "Hello",
         "tools": [{"type": "function", "name": "bash", "parameters": schema}]});
