@@ -55,7 +55,7 @@ pub(crate) struct AdminPlane {
 /// Returns the router with every endpoint of [`routes`].
 pub(crate) fn router(plane: AdminPlane) -> Router {
     let plane = Arc::new(plane);
-    let all = routes::all().into_iter();
+    let all = routes::all::<()>().into_iter();
     all.fold(Router::new(), |router, endpoint| endpoint.add_to(router, &plane))
         .fallback(|request: Request| async move {
             AdminError::no_such_path(request.method(), request.uri().path())

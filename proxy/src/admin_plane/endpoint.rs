@@ -23,9 +23,10 @@ use super::openapi::Operation;
 use super::role::AdminRole;
 use crate::api::ErrorBody;
 
-/// A route of the admin plane and its operation.
+/// A route of the admin plane and its operation. `D` is [`Described`] for the OpenAPI document, and `()` for the router,
+/// so that a program without the document contains no descriptions.
 #[derive(Debug)]
-pub(super) struct Endpoint {
+pub(super) struct Endpoint<D> {
     /// The name of the method, such as `GET`.
     pub(super) method: &'static str,
     pub(super) path: &'static str,
@@ -36,9 +37,27 @@ pub(super) struct Endpoint {
     pub(super) access: Access,
     /// Whether the audit log has a record of each request.
     is_recorded: bool,
-    /// Adds the request and the answers of the handler.
-    pub(super) describe: fn(&mut Operation<'_>),
+    pub(super) description: D,
     route: MethodRouter<Arc<AdminPlane>>,
+}
+
+/// What an endpoint knows of the request and the answers of its handler.
+pub(super) trait Description {
+    fn of<A, H: Signature<A>>() -> Self;
+}
+
+impl Description for () {
+    fn of<A, H: Signature<A>>() -> Self {}
+}
+
+/// Adds the request and the answers of the handler to its operation.
+#[derive(Debug)]
+pub(super) struct Described(pub(super) fn(&mut Operation<'_>));
+
+impl Description for Described {
+    fn of<A, H: Signature<A>>() -> Self {
+        Self(H::describe)
+    }
 }
 
 /// The clients that may call a route.
@@ -50,7 +69,7 @@ pub(super) enum Access {
     Role(AdminRole),
 }
 
-impl Endpoint {
+impl<D> Endpoint<D> {
     /// Makes the audit log record each request, as it does for each request that changes something.
     pub(super) fn recorded(self) -> Self {
         Self { is_recorded: true, ..self }
@@ -83,14 +102,15 @@ impl Endpoint {
 macro_rules! methods {
     ($($function:ident, $filter:ident);*) => {$(
         /// The endpoint of this method at `path`.
-        pub(super) fn $function<H, T, A>(
+        pub(super) fn $function<D, H, T, A>(
             access: Access,
             path: &'static str,
             name: &'static str,
             text: &'static str,
             handler: H,
-        ) -> Endpoint
+        ) -> Endpoint<D>
         where
+            D: Description,
             H: Handler<T, Arc<AdminPlane>> + Signature<A>,
             T: 'static,
         {
@@ -98,7 +118,7 @@ macro_rules! methods {
             let method = stringify!($filter);
             // Requests that only read are not recorded, except those of `recorded`.
             let is_recorded = method != "GET";
-            Endpoint { method, path, name, text, access, is_recorded, describe: H::describe, route }
+            Endpoint { method, path, name, text, access, is_recorded, description: D::of::<A, H>(), route }
         }
     )*};
 }

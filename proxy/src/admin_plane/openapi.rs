@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use super::endpoint::{Access, Endpoint};
+use super::endpoint::{Access, Described, Endpoint};
 use super::routes;
 
 const INTRODUCTION: &str = "The plane of `rolltap proxy` for runners and trainers. Agents must not reach it. \
@@ -56,10 +56,10 @@ fn security(access: Access) -> Value {
     }
 }
 
-fn operation(endpoint: &Endpoint, schemas: &mut Schemas) -> Value {
+fn operation(endpoint: &Endpoint<Described>, schemas: &mut Schemas) -> Value {
     let mut parts =
         Operation { path: endpoint.path, schemas, parameters: Vec::new(), body: None, answers: Map::new() };
-    (endpoint.describe)(&mut parts);
+    (endpoint.description.0)(&mut parts);
     let Operation { parameters, body, answers, .. } = parts;
     let (summary, description) = endpoint.text.split_once('\n').unwrap_or((endpoint.text, ""));
     let mut operation = json!({"operationId": endpoint.name, "summary": summary});

@@ -3,7 +3,7 @@
 //!
 //! A GET needs the role `read`. Each other request needs the role of the thing that it changes.
 
-use super::endpoint::{Access, Endpoint, delete, get, post, put};
+use super::endpoint::{Access, Description, Endpoint, delete, get, post, put};
 use super::role::AdminRole;
 use super::{groups, operations, policy, rollouts, trial_reads, trials, upstreams};
 
@@ -15,14 +15,14 @@ const OPERATE: Access = Access::Role(AdminRole::Operate);
 const EVERYONE: Access = Access::Everyone;
 
 /// All endpoints.
-pub(super) fn all() -> Vec<Endpoint> {
+pub(super) fn all<D: Description>() -> Vec<Endpoint<D>> {
     [trial_endpoints(), feed_endpoints(), upstream_endpoints(), health_endpoints()]
         .into_iter()
         .flatten()
         .collect()
 }
 
-fn health_endpoints() -> Vec<Endpoint> {
+fn health_endpoints<D: Description>() -> Vec<Endpoint<D>> {
     vec![
         get(EVERYONE, "/healthz", "live", "Answers while the proxy runs.", operations::live),
         get(
@@ -42,7 +42,7 @@ fn health_endpoints() -> Vec<Endpoint> {
     ]
 }
 
-fn trial_endpoints() -> Vec<Endpoint> {
+fn trial_endpoints<D: Description>() -> Vec<Endpoint<D>> {
     vec![
         post(
             OPEN, "/v1/trials",
@@ -95,7 +95,7 @@ fn trial_endpoints() -> Vec<Endpoint> {
     ]
 }
 
-fn feed_endpoints() -> Vec<Endpoint> {
+fn feed_endpoints<D: Description>() -> Vec<Endpoint<D>> {
     vec![
         get(
             READ, "/v1/rollouts",
@@ -124,7 +124,7 @@ fn feed_endpoints() -> Vec<Endpoint> {
     ]
 }
 
-fn upstream_endpoints() -> Vec<Endpoint> {
+fn upstream_endpoints<D: Description>() -> Vec<Endpoint<D>> {
     vec![
         get(READ, "/v1/upstreams", "list_upstreams", "Returns the replicas of the model.", upstreams::list),
         post(
@@ -202,7 +202,7 @@ mod tests {
     fn each_route_has_the_role_of_this_list_and_of_the_page() {
         let page = include_str!("../../../docs/reference/admin-api.md");
         let mut found = Vec::new();
-        for endpoint in all() {
+        for endpoint in all::<()>() {
             let role = match endpoint.access {
                 Access::Everyone => "",
                 Access::Role(role) => role.as_str(),
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn every_request_that_changes_something_or_reads_rollouts_is_recorded() {
-        for endpoint in all() {
+        for endpoint in all::<()>() {
             let reads_rollouts = [
                 "/v1/rollouts",
                 "/v1/trials/{id}/calls",
