@@ -89,3 +89,16 @@ impl FromArgMatches for Arguments {
 pub(crate) async fn run(Arguments(arguments): Arguments) -> anyhow::Result<Outcome> {
     Box::pin(run::run(arguments)).await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shown_option_is_an_option_of_run() {
+        let command = run::Arguments::augment_args(Command::new("run"));
+        for id in SHOWN {
+            assert!(command.get_arguments().any(|argument| argument.get_id() == id), "{id}");
+        }
+    }
+}

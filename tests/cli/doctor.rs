@@ -52,6 +52,15 @@ async fn nothing_is_broken_before_the_simulator() {
     assert!(ended.stdout.contains("\n0 broken, "), "{}", ended.stdout);
 }
 
+#[tokio::test]
+async fn a_directory_without_a_tokenizer_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_sim, url) = simulator(dir.path());
+    let ended = doctor(dir.path(), &["--upstream", &url, "--tokenizer", "nowhere"]).await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("nowhere"), "{}", ended.stderr);
+}
+
 /// A gateway in front of a server.
 #[derive(Clone)]
 struct Gateway {

@@ -143,3 +143,22 @@ fn a_plane_in_plain_text_that_others_reach_warns_once() {
     assert_eq!(warnings(dir.path(), "127.0.0.1:0"), 0);
     assert_eq!(warnings(dir.path(), "0.0.0.0:0"), 1);
 }
+
+#[test]
+fn a_job_whose_agents_reach_it_in_plain_text_warns_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let task = task(dir.path(), "hello", "echo 1 > /logs/verifier/reward.txt");
+    // An address of documentation. A dry run does not listen.
+    for (listen, url, expected) in [
+        ("203.0.113.1:7070", "http://rolltap.test:7070", 1),
+        ("203.0.113.1:7070", "https://rolltap.test", 0),
+        ("127.0.0.1:7070", "http://rolltap.test:7070", 0),
+    ] {
+        let plan = ["run", "-p", task.to_str().unwrap(), "-a", "nop", "-e", "local", "--dry-run"];
+        let reach = ["--upstream", "http://127.0.0.1:9", "--listen", listen, "--public-url", url];
+        let ended = run(dir.path(), &[&plan[..], &reach].concat());
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let warnings = ended.stderr.matches("cross the network in plain text").count();
+        assert_eq!(warnings, expected, "{listen} {url}: {}", ended.stderr);
+    }
+}

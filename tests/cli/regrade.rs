@@ -23,10 +23,17 @@ struct Stage {
     dir: tempfile::TempDir,
     task: PathBuf,
     _sim: Running,
+    /// The proxy of the job. `None` if the job embeds one.
+    _proxy: Option<Running>,
 }
 
 impl Stage {
     fn new(config: Option<&str>, test: &str) -> Self {
+        Self::start(config, test, &[], false)
+    }
+
+    /// Runs the job with more files in its task, through a proxy that is not the job's own if `has_proxy`.
+    fn start(config: Option<&str>, test: &str, files: &[(&str, &str)], has_proxy: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let answer = r#"content = '{"analysis": "", "plan": "", "commands": [], "task_complete": true}'"#;
         let script =
@@ -38,12 +45,28 @@ impl Stage {
         if let Some(config) = config {
             fs::write(task.join("task.toml"), config).unwrap();
         }
+        for (file, text) in files {
+            let path = task.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
         let (path, url) = (task.display().to_string(), sim.next_url());
+        let mut proxy = has_proxy.then(|| {
+            let planes = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", "store"];
+            Running::start(dir.path(), &[&["proxy", "--upstream", &url], &planes[..]].concat())
+        });
+        let reach = match &mut proxy {
+            None => ["--upstream".to_owned(), url],
+            Some(proxy) => {
+                let (_agents, admin) = (proxy.next_url(), proxy.next_url());
+                ["--proxy".to_owned(), admin]
+            }
+        };
         let args =
             ["run", "-p", &path, "-a", "terminal", "-e", "local", "-k", "2", "-n", "1", "--job-name", "it"];
-        let ended = run(dir.path(), &[&args[..], &["--upstream", &url]].concat());
+        let ended = run(dir.path(), &[&args[..], &reach.each_ref().map(String::as_str)].concat());
         assert!(ended.stdout.contains("rollouts:"), "{ended:?}");
-        Self { dir, task, _sim: sim }
+        Self { dir, task, _sim: sim, _proxy: proxy }
     }
 
     fn change_tests(&self, test: &str) {
@@ -119,6 +142,40 @@ fn changed_tests_give_rewards_beside_the_old_ones_and_both_are_exported() {
         assert_eq!(unknown.code, Some(2), "{unknown:?}");
         assert!(unknown.stderr.contains("the versions are regrade-1"), "{}", unknown.stderr);
     }
+}
+
+#[test]
+fn each_step_is_verified_again_on_its_own_artifacts() {
+    let config = format!("{SEPARATE}[[steps]]\nname = \"one\"\n[[steps]]\nname = \"two\"\n");
+    let instructions = [("steps/one/instruction.md", "First."), ("steps/two/instruction.md", "Second.")];
+    let stage = Stage::start(Some(&config), WRONG, &instructions, false);
+    stage.change_tests(RIGHT);
+    let ended = stage.run(&["regrade", "jobs/it"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("reward 0 -> 1"), "{}", ended.stderr);
+    let rows = rewards(&stage.path("regrades/regrade-1/rollouts.jsonl"));
+    assert!(!rows.is_empty() && rows.iter().all(|row| *row == (json!(1.0), json!("regrade-1"))), "{rows:?}");
+}
+
+#[test]
+fn the_version_of_a_job_through_another_proxy_is_at_that_proxy() {
+    let stage = Stage::start(Some(SEPARATE), WRONG, &[], true);
+    stage.change_tests(RIGHT);
+    let ended = stage.run(&["regrade", "jobs/it"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let store = stage.run(&[
+        "export",
+        "store",
+        "--format",
+        "jsonl",
+        "-o",
+        "x.jsonl",
+        "--reward-version",
+        "regrade-1",
+    ]);
+    assert_eq!(store.code, Some(0), "{store:?}");
+    let new = vec![(json!(1.0), json!("regrade-1")); 2];
+    assert_eq!(rewards(&stage.dir.path().join("x.jsonl")), new);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use rolltap_testing::{TestAuthority, eventually, get};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::{testbed, vllm};
+use crate::harness::{bare_vllm, testbed, vllm};
 
 /// Runs the command. Returns its exit code and its report.
 async fn doctor(args: &[&str]) -> (Option<i32>, Value) {
@@ -46,6 +46,22 @@ async fn nothing_is_broken_at_vllm_itself() {
     assert!(verdict(&report, "version").1.contains("vLLM 0."), "{report:#}");
     // Whether the second turn is spliced depends on the template of the model: it removes earlier reasoning.
     assert_ne!(verdict(&report, "second turn").0, "broken", "{report:#}");
+}
+
+#[tokio::test]
+#[ignore = "needs vLLM: run ./scripts/test"]
+async fn the_given_tokenizer_renders_the_second_turn() {
+    let (own, other) = (testbed("ROLLTAP_TESTBED_MODEL"), testbed("ROLLTAP_TESTBED_LONG_MODEL"));
+    let (code, report) = doctor(&["--upstream", &bare_vllm(), "--tokenizer", &own]).await;
+    assert_eq!(code, Some(0), "{report:#}");
+    let (verdict_of_own, text) = verdict(&report, "second turn");
+    assert_eq!(verdict_of_own, "ok", "{text}");
+    // The tokenizer of another model renders other ids, so the prompt of the second turn is not proven.
+    let (code, report) = doctor(&["--upstream", &bare_vllm(), "--tokenizer", &other]).await;
+    assert_eq!(code, Some(0), "{report:#}");
+    let (verdict_of_other, text) = verdict(&report, "second turn");
+    assert_eq!(verdict_of_other, "degraded", "{text}");
+    assert!(text.contains("--tokenizer"), "{text}");
 }
 
 /// A program in front of a server. It ends with the value.

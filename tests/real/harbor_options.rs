@@ -11,7 +11,7 @@ use crate::program::text;
 
 /// Returns options, commands and environments of the installed package.
 fn of_harbor() -> Value {
-    let mut command = Command::new(testbed("ROLLTAP_TESTBED_CLIENTS"));
+    let mut command = Command::new(format!("{}/python", testbed("ROLLTAP_TESTBED_CLIENTS")));
     command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/real/harbor_options.py"));
     command.env("HARBOR_TELEMETRY", "0").env("LITELLM_LOCAL_MODEL_COST_MAP", "True");
     let output = command.output().unwrap();

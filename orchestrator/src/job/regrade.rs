@@ -9,12 +9,14 @@ mod choice;
 mod error;
 mod grade;
 mod place;
+mod prepared;
 mod recorded;
 mod records;
 mod report;
 mod rows;
 mod run;
 mod settings;
+mod settle;
 mod summary;
 mod tasks;
 

@@ -15,6 +15,7 @@ use std::str::FromStr;
 use rolltap_proxy::api::Cost;
 
 use self::totals::Totals;
+use crate::common::shown_path::below;
 use crate::common::style::{BAD, BOLD, GOOD, WEAK, of_reward, painted};
 use crate::common::words::{clock, counted, number, spaced};
 use crate::job::JobReport;
@@ -107,8 +108,7 @@ impl<'a> Summary<'a> {
     }
 
     fn path<'p>(&self, path: &'p Path) -> &'p Path {
-        let below = self.current_dir.as_ref().and_then(|dir| path.strip_prefix(dir).ok());
-        below.filter(|path| !path.as_os_str().is_empty()).unwrap_or(path)
+        self.current_dir.as_ref().map_or(path, |here| below(path, here))
     }
 
     fn write_tables(&self, f: &mut fmt::Formatter<'_>, totals: &Totals) -> fmt::Result {
