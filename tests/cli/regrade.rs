@@ -56,15 +56,16 @@ impl Stage {
             Running::start(dir.path(), &[&["proxy", "--upstream", &url], &planes[..]].concat())
         });
         let reach = match &mut proxy {
-            None => ["--upstream".to_owned(), url],
+            None => vec!["--upstream".to_owned(), url],
             Some(proxy) => {
                 let (_agents, admin) = (proxy.next_url(), proxy.next_url());
-                ["--proxy".to_owned(), admin]
+                vec!["--proxy".to_owned(), admin, "-m".to_owned(), "sim".to_owned()]
             }
         };
         let args =
             ["run", "-p", &path, "-a", "terminal", "-e", "local", "-k", "2", "-n", "1", "--job-name", "it"];
-        let ended = run(dir.path(), &[&args[..], &reach.each_ref().map(String::as_str)].concat());
+        let ended =
+            run(dir.path(), &[&args[..], &reach.iter().map(String::as_str).collect::<Vec<_>>()].concat());
         assert!(ended.stdout.contains("rollouts:"), "{ended:?}");
         Self { dir, task, _sim: sim, _proxy: proxy }
     }

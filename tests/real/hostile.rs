@@ -114,17 +114,23 @@ fn a_disk_that_the_agent_filled_is_reported_and_nothing_hangs() {
     // `/dev/shm` is the only file system of a container with a size limit.
     let agent = "rm -rf /logs; mkdir -p /dev/shm/logs && ln -s /dev/shm/logs /logs\n\
                  cat /dev/zero >/dev/shm/filler; true\n";
-    let task =
-        task(&prebuilt(""), &[("solution/solve.sh", agent), ("tests/test.sh", &format!("true\n{REWARD}"))]);
+    let task = |tests: &str| task(&prebuilt(""), &[("solution/solve.sh", agent), ("tests/test.sh", tests)]);
+    let on_full_disk = "echo 1 >/dev/shm/reward.txt && cp /dev/shm/reward.txt /logs/verifier\n";
     let job = Job::new("filled");
-    let said = both_outputs(&solve(&job, task.path()));
+    let said = both_outputs(&solve(&job, task(on_full_disk).path()));
     let (dir, result) = only_trial(&job, &said);
     let exception = &result["exception_info"]["exception_type"];
-    let is_about_the_reward = exception.as_str().is_some_and(|name| name.starts_with("RewardFile"));
-    assert!(is_about_the_reward, "{result:#}: {said}");
+    assert!(exception.as_str().is_some_and(|name| name.starts_with("RewardFile")), "{result:#}: {said}");
     let tests = fs::read_to_string(dir.join("verifier/test-stdout.txt")).unwrap();
     assert!(tests.contains("No space left on device"), "{tests}");
     assert_eq!(result["verifier_result"], Value::Null, "{said}");
+    assert_eq!(job.left_in_docker(), Vec::<String>::new());
+
+    // The tests start with a new `/logs/verifier`, and not with the agent's link to the full disk.
+    let job = Job::new("linked");
+    let said = both_outputs(&solve(&job, task(&format!("true\n{REWARD}")).path()));
+    let (_, result) = only_trial(&job, &said);
+    assert_eq!(result["verifier_result"]["rewards"]["reward"], 1.0, "{result:#}: {said}");
     assert_eq!(job.left_in_docker(), Vec::<String>::new());
 }
 
