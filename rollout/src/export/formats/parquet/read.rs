@@ -3,19 +3,16 @@
 //! The Parquet decoder panics on some damaged pages. A file of unknown origin must not end a proxy or a job. For this
 //! reason each call of the decoder is [`contained`], and its panic becomes an ordinary error.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use arrow_array::{Array, RecordBatch, StructArray};
-use arrow_schema::DataType;
-use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{
-    ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
-};
 use parquet::errors::ParquetError;
-use parquet::file::reader::ChunkReader;
+use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
 
-use super::column::compatible;
+use super::leaf::Leaf;
+use super::mismatch::Mismatch;
+use super::node::{Node, find};
 use crate::export::pipeline::projection::RowPart;
 use crate::row::RolloutRow;
 
@@ -63,14 +60,25 @@ pub enum ReadError {
 /// Reads rows on demand. Columns may be in any order, and unknown columns are ignored.
 ///
 /// The first error ends the iterator, because the start of the next row is unknown then.
-#[derive(Debug)]
 pub struct ParquetReader<T = RolloutRow> {
-    batches: ParquetRecordBatchReader,
-    batch: Batch,
+    file: Box<dyn FileReader>,
+    row: Node,
+    leaves: Vec<Leaf>,
     row_groups: RowGroups,
+    /// The number of row groups that were opened.
+    opened: usize,
+    /// The number of rows that are decoded, counted from the start of the file.
+    rows_decoded: u64,
     rows_read: u64,
     has_failed: bool,
     part: PhantomData<T>,
+}
+
+impl<T> fmt::Debug for ParquetReader<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = f.debug_struct("ParquetReader");
+        text.field("row_groups", &self.row_groups).field("rows_read", &self.rows_read).finish_non_exhaustive()
+    }
 }
 
 impl ParquetReader {
@@ -83,23 +91,22 @@ impl ParquetReader {
 impl<T: RowPart> ParquetReader<T> {
     /// Opens a file, checks its columns, and reads only the columns of `T`.
     pub fn of_parts(input: impl ChunkReader + 'static) -> Result<Self, ReadError> {
-        // The Arrow schema of another writer may name other Arrow types for the same Parquet types.
-        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-        let open = || ParquetRecordBatchReaderBuilder::try_new_with_options(input, options);
-        let builder = contained(open).unwrap_or_else(|panic| Err(ParquetError::General(panic)))?;
-        let (expected, found) = (T::data_type(), DataType::Struct(builder.schema().fields().clone()));
-        compatible(&expected, &found)
-            .map_err(|m| ReadError::Schema { column: m.path, problem: m.problem })?;
-        let known = known_columns(&expected, &found);
-        let projection = ProjectionMask::roots(builder.parquet_schema(), known);
-        // Before the projection, which consumes the builder.
-        let row_groups = RowGroups::new(builder.metadata().row_groups().iter().map(|group| group.num_rows()));
-        let build = || builder.with_projection(projection).with_batch_size(ROWS_AT_A_TIME).build();
-        let batches = contained(build).unwrap_or_else(|panic| Err(ParquetError::General(panic)))?;
+        let open = || {
+            let expected = T::schema("row")?;
+            let file = SerializedFileReader::new(input)?;
+            let found = find(&expected, file.metadata().file_metadata().schema_descr());
+            Ok::<_, ParquetError>((file, found))
+        };
+        let (file, found) = contained(open).unwrap_or_else(|panic| Err(ParquetError::General(panic)))?;
+        let (row, leaves) = found.map_err(|m| ReadError::Schema { column: m.path, problem: m.problem })?;
+        let row_groups = RowGroups::new(file.metadata().row_groups().iter().map(|group| group.num_rows()));
         Ok(Self {
-            batches,
-            batch: Batch::default(),
+            file: Box::new(file),
+            row,
+            leaves,
             row_groups,
+            opened: 0,
+            rows_decoded: 0,
             rows_read: 0,
             has_failed: false,
             part: PhantomData,
@@ -107,27 +114,52 @@ impl<T: RowPart> ParquetReader<T> {
     }
 
     fn read_next(&mut self) -> Option<Result<T, ReadError>> {
-        while self.batch.is_read() {
-            match contained(|| self.batches.next()) {
-                Ok(Some(Ok(batch))) => self.batch = Batch::new(batch),
-                Ok(Some(Err(error))) => return Some(Err(self.damaged(error.to_string()))),
-                // A truncated row group ends the decoder without an error, so the row count of the index decides.
-                Ok(None) if self.rows_read < self.row_groups.rows() => {
-                    return Some(Err(self.damaged("the rows end here, the index promises more".to_owned())));
-                }
-                Ok(None) => return None,
-                Err(panic) => return Some(Err(self.damaged(panic))),
+        if self.rows_read == self.rows_decoded {
+            if self.rows_read == self.row_groups.rows() {
+                return None;
+            }
+            let decoded = contained(|| self.decode()).map(|rows| rows.map_err(|error| error.to_string()));
+            if let Err(problem) = decoded.flatten() {
+                return Some(Err(self.damaged(problem)));
             }
         }
-        let row = T::from_array(&self.batch.rows, self.batch.next).map_err(|mismatch| ReadError::Value {
+        let row = T::assemble(&self.row, &mut self.leaves).and_then(|row| self.complete(row));
+        let row = row.map_err(|mismatch| ReadError::Value {
             row_group: self.row_groups.of(self.rows_read),
             row: self.rows_read,
             column: mismatch.path,
             problem: mismatch.problem,
         });
-        self.batch.next += 1;
         self.rows_read += 1;
         Some(row)
+    }
+
+    /// Decodes the next rows of every leaf, at least one.
+    fn decode(&mut self) -> Result<(), ParquetError> {
+        let row_group = self.row_groups.of(self.rows_read);
+        if row_group >= self.opened {
+            let chunks = self.file.get_row_group(row_group)?;
+            for leaf in &mut self.leaves {
+                leaf.open(chunks.get_column_reader(leaf.column())?)?;
+            }
+            self.opened = row_group + 1;
+        }
+        let left = self.row_groups.end(row_group).saturating_sub(self.rows_read);
+        let rows = usize::try_from(left).map_or(ROWS_AT_A_TIME, |left| left.min(ROWS_AT_A_TIME));
+        for leaf in &mut self.leaves {
+            // A truncated column ends the decoder without an error, so the row count of the index decides.
+            if leaf.decode(rows)? != rows {
+                return Err(ParquetError::General("the rows end here, the index promises more".to_owned()));
+            }
+        }
+        self.rows_decoded += rows as u64;
+        Ok(())
+    }
+
+    /// Checks that every leaf is at the end of the row, which a damaged file can prevent.
+    fn complete(&self, row: T) -> Result<T, Mismatch> {
+        let is_at_end = |leaf: &Leaf| leaf.repetition().is_none_or(|level| level == 0);
+        if self.leaves.iter().all(is_at_end) { Ok(row) } else { Err(Mismatch::levels()) }
     }
 
     fn damaged(&self, problem: String) -> ReadError {
@@ -159,29 +191,6 @@ fn contained<T>(decode: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// Decoded rows, and the index of the next one.
-#[derive(Debug)]
-struct Batch {
-    rows: StructArray,
-    next: usize,
-}
-
-impl Batch {
-    fn new(batch: RecordBatch) -> Self {
-        Self { rows: StructArray::from(batch), next: 0 }
-    }
-
-    fn is_read(&self) -> bool {
-        self.next >= self.rows.len()
-    }
-}
-
-impl Default for Batch {
-    fn default() -> Self {
-        Self { rows: StructArray::new_empty_fields(0, None), next: 0 }
-    }
-}
-
 /// The end of each row group, as a row index of the file.
 #[derive(Debug)]
 struct RowGroups {
@@ -201,13 +210,13 @@ impl RowGroups {
         self.ends.last().copied().unwrap_or(0)
     }
 
+    /// The index of the first row after a row group.
+    fn end(&self, row_group: usize) -> u64 {
+        self.ends.get(row_group).copied().unwrap_or(0)
+    }
+
+    /// The row group of a row.
     fn of(&self, row: u64) -> usize {
         self.ends.partition_point(|&end| end <= row)
     }
-}
-
-fn known_columns(expected: &DataType, found: &DataType) -> Vec<usize> {
-    let (DataType::Struct(expected), DataType::Struct(found)) = (expected, found) else { return Vec::new() };
-    let is_known = |name: &str| expected.find(name).is_some();
-    found.iter().enumerate().filter(|(_, field)| is_known(field.name())).map(|(index, _)| index).collect()
 }

@@ -1,36 +1,43 @@
 //! The columns of `rollout/1`, in the order of the file. A new column needs a new field of the row and one line here.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, StructArray};
-use arrow_schema::{ArrowError, DataType, Fields};
 use jiff::Timestamp;
+use parquet::basic::Repetition;
+use parquet::errors::ParquetError;
+use parquet::schema::types::Type;
 
-use super::column::{Column, Mismatch, cell, downcast, field, not_null};
+use super::column::{Column, assemble_field, not_null, shred_field};
+use super::leaf::Leaf;
+use super::mismatch::Mismatch;
+use super::node::Node;
+use super::schema;
+use super::shredded::{LeafBuffer, Place, Unrepresentable};
 use crate::export::pipeline::projection::{RowAge, RowFacts, SpanAge};
 use crate::row::{CallSpan, RolloutRow};
 
-/// Maps a Rust struct to an Arrow struct. A missing field is a compile error.
+/// Maps a Rust struct to a group of columns. A missing field is a compile error.
 macro_rules! record {
     ($record:ident { $($name:ident: $column:ty),* $(,)? }) => {
         impl Column for $record {
-            fn data_type() -> DataType {
-                DataType::Struct(Fields::from(vec![$(field::<$column>(stringify!($name)),)*]))
+            const LEAVES: usize = 0 $(+ <$column as Column>::LEAVES)*;
+
+            fn schema_of(name: &str, repetition: Repetition) -> Result<Type, ParquetError> {
+                let fields = vec![$(<$column as Column>::schema(stringify!($name))?,)*];
+                schema::group(name, repetition, None, fields)
             }
 
-            fn to_array<'a>(values: impl Iterator<Item = &'a Self>) -> Result<ArrayRef, ArrowError> {
-                let records: Vec<&Self> = values.collect();
-                let fields = Fields::from(vec![$(field::<$column>(stringify!($name)),)*]);
-                let columns =
-                    vec![$(<$column as Column>::to_array(records.iter().map(|record| &record.$name))?,)*];
-                Ok(Arc::new(StructArray::try_new_with_length(fields, columns, None, records.len())?))
+            fn shred(&self, at: Place, leaves: &mut [LeafBuffer]) -> Result<(), Unrepresentable> {
+                $(let leaves = shred_field(&self.$name, at, leaves)?;)*
+                debug_assert!(leaves.is_empty(), "each leaf belongs to a field");
+                Ok(())
             }
 
-            fn from_array(array: &dyn Array, index: usize) -> Result<Self, Mismatch> {
-                let record: &StructArray = downcast(array)?;
-                not_null(array, index, Self::data_type)?;
-                Ok(Self { $($name: cell::<$column>(record, stringify!($name), index)?,)* })
+            fn assemble(node: &Node, leaves: &mut [Leaf]) -> Result<Self, Mismatch> {
+                not_null::<Self>(node, leaves)?;
+                // The fields are evaluated in the order of this list, which is that of the node's children.
+                let mut children = node.children();
+                Ok(Self { $($name: assemble_field::<$column>(children.next().flatten(), stringify!($name), leaves)?,)* })
             }
         }
     };

@@ -1,141 +1,138 @@
-//! Numbers, texts and times: the leaves of a row, which are its only nullable values.
+//! Numbers, texts and times: the leaves of a row, which are its only nullable values apart from optional lists.
 
-use std::sync::Arc;
-
-use arrow_array::builder::StringBuilder;
-use arrow_array::types::{
-    Float32Type, Float64Type, Int32Type, Int64Type, TimestampNanosecondType, UInt8Type,
-};
-use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, BooleanArray, PrimitiveArray, StringArray};
-use arrow_schema::{ArrowError, DataType, TimeUnit};
 use jiff::Timestamp;
+use parquet::data_type::{
+    BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type,
+};
 
-use super::column::{Mismatch, downcast};
+use super::mismatch::Mismatch;
+use super::schema::ScalarType;
+use super::shredded::Unrepresentable;
 
 /// A value that is not a list, map or struct, and so may be null.
 pub(super) trait Scalar: Sized {
-    /// The Arrow type, as in [`Column`](super::column::Column).
-    fn data_type() -> DataType;
+    /// The type with its annotation.
+    const TYPE: ScalarType;
 
-    /// Returns the values as one array, with null for `None`.
-    fn to_array<'a>(values: impl Iterator<Item = Option<&'a Self>>) -> Result<ArrayRef, ArrowError>
-    where
-        Self: 'a;
+    /// The type of the stored values.
+    type Physical: DataType;
 
-    /// Returns the values as one array without nulls.
-    fn all_to_array<'a>(values: impl Iterator<Item = &'a Self>) -> Result<ArrayRef, ArrowError>
-    where
-        Self: 'a,
-    {
-        Self::to_array(values.map(Some))
+    /// Returns the value as it is stored.
+    fn stored(&self) -> Result<<Self::Physical as DataType>::T, Unrepresentable>;
+
+    /// Returns the size of the stored value in bytes.
+    fn stored_bytes(&self) -> usize {
+        <Self::Physical as DataType>::get_type_size()
     }
 
-    /// Returns the value at `index`, which must not be null.
-    fn from_array(array: &dyn Array, index: usize) -> Result<Self, Mismatch>;
+    /// Returns the value of a file.
+    fn read(stored: &<Self::Physical as DataType>::T) -> Result<Self, Mismatch>;
 
-    /// Returns all values at once, if the type has a fast path and no value is null. Lists of tokens are long.
-    fn all_from_array(_: &dyn Array) -> Option<Vec<Self>> {
-        None
+    /// Adds all values as they are stored. Lists of tokens are long, so numbers are copied at once.
+    fn store_all(
+        values: &[Self],
+        out: &mut Vec<<Self::Physical as DataType>::T>,
+    ) -> Result<(), Unrepresentable> {
+        for value in values {
+            out.push(value.stored()?);
+        }
+        Ok(())
+    }
+
+    /// Returns all values of a list.
+    fn read_all(stored: &[<Self::Physical as DataType>::T]) -> Result<Vec<Self>, Mismatch> {
+        let read = |(i, stored)| Self::read(stored).map_err(|mismatch| mismatch.inside(&format!("[{i}]")));
+        stored.iter().enumerate().map(read).collect()
     }
 }
 
-macro_rules! primitive {
-    ($rust:ty, $arrow:ty) => {
+/// A number that is stored as it is.
+macro_rules! number {
+    ($rust:ty, $scalar:ident, $physical:ty) => {
         impl Scalar for $rust {
-            fn data_type() -> DataType {
-                <$arrow>::DATA_TYPE
+            const TYPE: ScalarType = ScalarType::$scalar;
+
+            type Physical = $physical;
+
+            fn stored(&self) -> Result<Self, Unrepresentable> {
+                Ok(*self)
             }
 
-            fn to_array<'a>(values: impl Iterator<Item = Option<&'a Self>>) -> Result<ArrayRef, ArrowError> {
-                Ok(Arc::new(values.map(Option::<&Self>::copied).collect::<PrimitiveArray<$arrow>>()))
+            fn read(stored: &Self) -> Result<Self, Mismatch> {
+                Ok(*stored)
             }
 
-            fn all_to_array<'a>(values: impl Iterator<Item = &'a Self>) -> Result<ArrayRef, ArrowError> {
-                Ok(Arc::new(PrimitiveArray::<$arrow>::from_iter_values(values.copied())))
+            fn store_all(values: &[Self], out: &mut Vec<Self>) -> Result<(), Unrepresentable> {
+                out.extend_from_slice(values);
+                Ok(())
             }
 
-            fn from_array(array: &dyn Array, index: usize) -> Result<Self, Mismatch> {
-                downcast(array).map(|array: &PrimitiveArray<$arrow>| array.value(index))
-            }
-
-            fn all_from_array(array: &dyn Array) -> Option<Vec<Self>> {
-                let array: &PrimitiveArray<$arrow> = downcast(array).ok()?;
-                // A null value has an arbitrary number in the buffer, so the fast path must not copy it.
-                (array.null_count() == 0).then(|| array.values().to_vec())
+            fn read_all(stored: &[Self]) -> Result<Vec<Self>, Mismatch> {
+                Ok(stored.to_vec())
             }
         }
     };
 }
 
-primitive!(i32, Int32Type);
-primitive!(i64, Int64Type);
-primitive!(u8, UInt8Type);
-primitive!(f32, Float32Type);
-primitive!(f64, Float64Type);
+number!(i32, Int32, Int32Type);
+number!(i64, Int64, Int64Type);
+number!(f32, Float32, FloatType);
+number!(f64, Float64, DoubleType);
+number!(bool, Boolean, BoolType);
 
-impl Scalar for bool {
-    fn data_type() -> DataType {
-        DataType::Boolean
+impl Scalar for u8 {
+    const TYPE: ScalarType = ScalarType::UInt8;
+
+    type Physical = Int32Type;
+
+    fn stored(&self) -> Result<i32, Unrepresentable> {
+        Ok(i32::from(*self))
     }
 
-    fn to_array<'a>(values: impl Iterator<Item = Option<&'a Self>>) -> Result<ArrayRef, ArrowError> {
-        Ok(Arc::new(values.map(Option::<&Self>::copied).collect::<BooleanArray>()))
+    fn read(stored: &i32) -> Result<Self, Mismatch> {
+        let outside = |_| Mismatch::new(format!("is {stored}, UInt8 is expected"));
+        Self::try_from(*stored).map_err(outside)
     }
 
-    fn from_array(array: &dyn Array, index: usize) -> Result<Self, Mismatch> {
-        downcast(array).map(|array: &BooleanArray| array.value(index))
+    fn store_all(values: &[Self], out: &mut Vec<i32>) -> Result<(), Unrepresentable> {
+        out.extend(values.iter().copied().map(i32::from));
+        Ok(())
     }
 }
 
 impl Scalar for String {
-    fn data_type() -> DataType {
-        DataType::Utf8
+    const TYPE: ScalarType = ScalarType::Utf8;
+
+    type Physical = ByteArrayType;
+
+    fn stored(&self) -> Result<ByteArray, Unrepresentable> {
+        Ok(ByteArray::from(self.as_str()))
     }
 
-    fn to_array<'a>(values: impl Iterator<Item = Option<&'a Self>>) -> Result<ArrayRef, ArrowError> {
-        let mut texts = StringBuilder::new();
-        let mut bytes = 0_usize;
-        for text in values {
-            // The builder would panic. The messages of a single row can be that long.
-            bytes = bytes.saturating_add(text.map_or(0, String::len));
-            if i32::try_from(bytes).is_err() {
-                return Err(ArrowError::InvalidArgumentError(
-                    "a row holds over 2^31 - 1 bytes of one text".into(),
-                ));
-            }
-            texts.append_option(text);
-        }
-        Ok(Arc::new(texts.finish()))
+    fn stored_bytes(&self) -> usize {
+        // Each text follows its length in 32 bits.
+        self.len().saturating_add(size_of::<u32>())
     }
 
-    fn from_array(array: &dyn Array, index: usize) -> Result<Self, Mismatch> {
-        downcast(array).map(|array: &StringArray| array.value(index).to_owned())
+    fn read(stored: &ByteArray) -> Result<Self, Mismatch> {
+        let text = stored.as_utf8().map_err(|_| Mismatch::new("is not UTF-8, Utf8 is expected"))?;
+        Ok(text.to_owned())
     }
 }
 
 impl Scalar for Timestamp {
-    fn data_type() -> DataType {
-        DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()))
+    const TYPE: ScalarType = ScalarType::Timestamp;
+
+    type Physical = Int64Type;
+
+    fn stored(&self) -> Result<i64, Unrepresentable> {
+        // 64 bits of nanoseconds end in 2262.
+        i64::try_from(self.as_nanosecond()).map_err(|_| {
+            Unrepresentable::new(format!("the time {self} is outside 1677 to 2262, which Parquet holds"))
+        })
     }
 
-    fn to_array<'a>(values: impl Iterator<Item = Option<&'a Self>>) -> Result<ArrayRef, ArrowError> {
-        let nanoseconds = |time: &Timestamp| {
-            // 64 bits of nanoseconds end in 2262.
-            let out_of_range = |_| {
-                ArrowError::InvalidArgumentError(format!(
-                    "the time {time} is outside 1677 to 2262, which Parquet holds"
-                ))
-            };
-            i64::try_from(time.as_nanosecond()).map_err(out_of_range)
-        };
-        let times: PrimitiveArray<TimestampNanosecondType> =
-            values.map(|time| time.map(nanoseconds).transpose()).collect::<Result<_, _>>()?;
-        Ok(Arc::new(times.with_timezone("UTC")))
-    }
-
-    fn from_array(array: &dyn Array, index: usize) -> Result<Self, Mismatch> {
-        let times: &PrimitiveArray<TimestampNanosecondType> = downcast(array)?;
-        let nanoseconds = i128::from(times.value(index));
-        Self::from_nanosecond(nanoseconds).map_err(|error| Mismatch::new(error.to_string()))
+    fn read(stored: &i64) -> Result<Self, Mismatch> {
+        Self::from_nanosecond(i128::from(*stored)).map_err(|error| Mismatch::new(error.to_string()))
     }
 }

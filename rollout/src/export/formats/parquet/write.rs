@@ -1,18 +1,20 @@
 //! Writes rows into a Parquet file.
 
+use std::fmt;
 use std::io::Write;
 use std::sync::Arc;
 
-use arrow_array::{RecordBatch, StructArray};
-use arrow_schema::{ArrowError, DataType, Schema};
-use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::schema::types::ColumnPath;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::{ColumnPath, Type};
 
-use super::column::{Column, downcast};
+use super::column::Column;
+use super::row_group::RowGroup;
+use super::schema;
+use super::shredded::{LeafBuffer, Place, Unrepresentable};
 use crate::row::{RolloutRow, SCHEMA_VERSION};
 
 /// The maximal encoded size of a row group in bytes. It bounds the memory of the writer and of readers.
@@ -43,8 +45,8 @@ pub enum WriteError {
         trial_id: String,
         /// The row's branch.
         branch_index: i32,
-        /// The encoder's error.
-        source: ArrowError,
+        /// The value that Parquet cannot represent.
+        source: Unrepresentable,
     },
     /// Writing to the output failed, or the file could not be encoded.
     #[error("cannot write Parquet: {0}")]
@@ -54,9 +56,19 @@ pub enum WriteError {
 /// Writes rows one after the other. Rows are encoded at once and buffered, compressed, until their row group is full.
 ///
 /// A file is complete only after [`Self::finish`], because Parquet has its index at the end.
-#[derive(Debug)]
 pub struct ParquetWriter<W: Write + Send> {
-    file: ArrowWriter<W>,
+    file: SerializedFileWriter<W>,
+    /// The rows that are not yet in the file. `None` before the first row of a row group.
+    row_group: Option<RowGroup>,
+    /// The row that is being written, by column.
+    row: Vec<LeafBuffer>,
+    max_rows: usize,
+}
+
+impl<W: Write + Send> fmt::Debug for ParquetWriter<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ParquetWriter").field("file", &self.file).finish_non_exhaustive()
+    }
 }
 
 impl<W: Write + Send> ParquetWriter<W> {
@@ -67,37 +79,47 @@ impl<W: Write + Send> ParquetWriter<W> {
 
     /// Starts a file with row groups of at most `rows` rows (at least 1), for readers that process a file in pieces.
     pub fn with_row_groups_of(out: W, rows: usize) -> Result<Self, WriteError> {
-        let DataType::Struct(fields) = RolloutRow::data_type() else {
+        let Type::GroupType { fields, .. } = RolloutRow::schema("row")? else {
             return Err(ParquetError::General("a row is not a struct".into()).into());
         };
-        let schema = Arc::new(Schema::new(fields));
-        Ok(Self { file: ArrowWriter::try_new(out, schema, Some(properties(rows)))? })
+        let schema = Arc::new(schema::root(fields)?);
+        let file = SerializedFileWriter::new(out, schema, Arc::new(properties()))?;
+        let columns = file.schema_descr().columns().iter();
+        let row = columns.map(|column| LeafBuffer::new(column)).collect::<Result<_, _>>()?;
+        Ok(Self { file, row_group: None, row, max_rows: rows.max(1) })
     }
 
     /// Adds one row. A rejected row leaves no trace in the file.
     pub fn write(&mut self, row: &RolloutRow) -> Result<(), WriteError> {
-        let batch = one_row(row).map_err(|source| WriteError::Row {
+        self.row.iter_mut().for_each(LeafBuffer::clear);
+        row.shred(Place::default(), &mut self.row).map_err(|source| WriteError::Row {
             trial_id: row.trial_id.clone(),
             branch_index: row.branch_index,
             source,
         })?;
-        Ok(self.file.write(&batch)?)
+        let row_group = self.row_group.get_or_insert_with(|| RowGroup::new(&self.file));
+        row_group.write(&self.row)?;
+        let (rows, bytes) = (row_group.rows(), row_group.bytes());
+        // A row group ends before the row of average size with which it would be too large.
+        let is_full = rows >= self.max_rows || bytes + bytes / rows > MAX_ROW_GROUP_BYTES;
+        if is_full { self.finish_row_group() } else { Ok(()) }
     }
 
     /// Writes the last row group and the index, and returns the output.
-    pub fn finish(self) -> Result<W, WriteError> {
+    pub fn finish(mut self) -> Result<W, WriteError> {
+        self.finish_row_group()?;
         Ok(self.file.into_inner()?)
+    }
+
+    fn finish_row_group(&mut self) -> Result<(), WriteError> {
+        match self.row_group.take() {
+            Some(row_group) => Ok(row_group.finish(&mut self.file)?),
+            None => Ok(()),
+        }
     }
 }
 
-fn one_row(row: &RolloutRow) -> Result<RecordBatch, ArrowError> {
-    let record = RolloutRow::to_array(std::iter::once(row))?;
-    let record: &StructArray =
-        downcast(&record).map_err(|mismatch| ArrowError::InvalidArgumentError(mismatch.to_string()))?;
-    Ok(RecordBatch::from(record))
-}
-
-fn properties(max_rows: usize) -> WriterProperties {
+fn properties() -> WriterProperties {
     let about = [
         ("schema_version", SCHEMA_VERSION),
         ("writer", "rolltap"),
@@ -110,8 +132,6 @@ fn properties(max_rows: usize) -> WriterProperties {
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(3).unwrap_or_default()))
         // A dictionary more than doubles the size of token lists, which have long runs and many values.
         .set_dictionary_enabled(false)
-        .set_max_row_group_row_count(Some(max_rows.max(1)))
-        .set_max_row_group_bytes(Some(MAX_ROW_GROUP_BYTES))
         // Chunk statistics are enough for readers that skip row groups.
         .set_statistics_enabled(EnabledStatistics::Chunk);
     let without_statistics = WITHOUT_STATISTICS
