@@ -2,8 +2,6 @@
 
 // `cfg(test)` makes clippy allow unwraps and indexing in the helpers here, as in the tests.
 #[cfg(test)]
-mod foreign;
-#[cfg(test)]
 mod invariants;
 #[cfg(test)]
 mod jsonl;
