@@ -121,7 +121,7 @@ impl<S: Scalar> Column for S {
     }
 
     fn shred_all(values: &[Self], at: Place, leaves: &mut [LeafBuffer]) -> Result<(), Unrepresentable> {
-        let bytes = values.iter().map(S::stored_bytes).fold(0, usize::saturating_add);
+        let bytes = S::stored_bytes(values);
         for leaf in leaves {
             S::store_all(values, leaf.push::<S::Physical>(at, values.len(), bytes)?)?;
         }

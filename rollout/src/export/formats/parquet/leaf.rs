@@ -69,14 +69,13 @@ impl Leaf {
 
     /// Checks what the rest of the reader relies on. Levels of a damaged file can be anything that their bits allow.
     fn check(&self, decoded: &Decoded) -> Result<(), ParquetError> {
-        let in_range = |levels: &[i16], max| levels.iter().all(|level| (0..=max).contains(level));
-        let present = self.definitions.iter().filter(|&&level| level == self.max_definition).count();
         let is_consistent = self.definitions.len() == decoded.levels
             && self.repetitions.len() == decoded.levels
-            && in_range(&self.definitions, self.max_definition)
-            && in_range(&self.repetitions, self.max_repetition)
-            && present == decoded.values
+            && are_between_0_and(self.max_definition, &self.definitions)
+            && are_between_0_and(self.max_repetition, &self.repetitions)
             && self.values.len() == decoded.values
+            && self.definitions.iter().filter(|&&level| level == self.max_definition).count()
+                == decoded.values
             && self.repetitions.first().is_none_or(|&first| first == 0);
         if is_consistent {
             Ok(())
@@ -117,9 +116,12 @@ impl Leaf {
     pub(super) fn take_list<P: DataType>(&mut self, repetition: i16) -> Option<&[P::T]> {
         let later = self.repetitions.get(self.level + 1..)?;
         let length = 1 + later.iter().take_while(|&&level| level == repetition).count();
-        let definitions = self.definitions.get(self.level..)?.get(..length)?;
-        if definitions.iter().any(|&level| level != self.max_definition) {
-            return None;
+        let has_nulls = self.values.len() < self.definitions.len();
+        if has_nulls {
+            let definitions = self.definitions.get(self.level..)?.get(..length)?;
+            if definitions.iter().any(|&level| level != self.max_definition) {
+                return None;
+            }
         }
         let value = self.value;
         self.level += length;
@@ -131,6 +133,12 @@ impl Leaf {
         let values: Option<&Chunk<P>> = self.values.as_any().downcast_ref();
         values.map_or(&[], |chunk| chunk.values.as_slice())
     }
+}
+
+/// Token lists are long, so this is a fold, which the compiler vectorises, and no search.
+fn are_between_0_and(max: i16, levels: &[i16]) -> bool {
+    let extremes = levels.iter().fold((0, 0), |(low, high), &level| (level.min(low), level.max(high)));
+    extremes.0 >= 0 && extremes.1 <= max
 }
 
 /// The numbers of what was decoded.

@@ -20,9 +20,9 @@ pub(super) trait Scalar: Sized {
     /// Returns the value as it is stored.
     fn stored(&self) -> Result<<Self::Physical as DataType>::T, Unrepresentable>;
 
-    /// Returns the size of the stored value in bytes.
-    fn stored_bytes(&self) -> usize {
-        <Self::Physical as DataType>::get_type_size()
+    /// Returns the size of the stored values in bytes.
+    fn stored_bytes(values: &[Self]) -> usize {
+        values.len().saturating_mul(<Self::Physical as DataType>::get_type_size())
     }
 
     /// Returns the value of a file.
@@ -41,13 +41,17 @@ pub(super) trait Scalar: Sized {
 
     /// Returns all values of a list.
     fn read_all(stored: &[<Self::Physical as DataType>::T]) -> Result<Vec<Self>, Mismatch> {
-        let read = |(i, stored)| Self::read(stored).map_err(|mismatch| mismatch.inside(&format!("[{i}]")));
-        stored.iter().enumerate().map(read).collect()
+        read_each(stored)
     }
 }
 
-/// A number that is stored as it is.
-macro_rules! number {
+fn read_each<S: Scalar>(stored: &[<S::Physical as DataType>::T]) -> Result<Vec<S>, Mismatch> {
+    let read = |(i, stored)| S::read(stored).map_err(|mismatch| mismatch.inside(&format!("[{i}]")));
+    stored.iter().enumerate().map(read).collect()
+}
+
+/// A number or a boolean, which is stored as it is.
+macro_rules! as_it_is {
     ($rust:ty, $scalar:ident, $physical:ty) => {
         impl Scalar for $rust {
             const TYPE: ScalarType = ScalarType::$scalar;
@@ -74,11 +78,11 @@ macro_rules! number {
     };
 }
 
-number!(i32, Int32, Int32Type);
-number!(i64, Int64, Int64Type);
-number!(f32, Float32, FloatType);
-number!(f64, Float64, DoubleType);
-number!(bool, Boolean, BoolType);
+as_it_is!(i32, Int32, Int32Type);
+as_it_is!(i64, Int64, Int64Type);
+as_it_is!(f32, Float32, FloatType);
+as_it_is!(f64, Float64, DoubleType);
+as_it_is!(bool, Boolean, BoolType);
 
 impl Scalar for u8 {
     const TYPE: ScalarType = ScalarType::UInt8;
@@ -98,6 +102,19 @@ impl Scalar for u8 {
         out.extend(values.iter().copied().map(i32::from));
         Ok(())
     }
+
+    fn read_all(stored: &[i32]) -> Result<Vec<Self>, Mismatch> {
+        let bits = stored.iter().fold(0, |bits, value| bits | value);
+        if Self::try_from(bits).is_err() {
+            // One of the values is outside. The slow path finds it.
+            return read_each(stored);
+        }
+        let lowest_byte = |value: &i32| {
+            let [byte, ..] = value.to_le_bytes();
+            byte
+        };
+        Ok(stored.iter().map(lowest_byte).collect())
+    }
 }
 
 impl Scalar for String {
@@ -109,9 +126,9 @@ impl Scalar for String {
         Ok(ByteArray::from(self.as_str()))
     }
 
-    fn stored_bytes(&self) -> usize {
+    fn stored_bytes(texts: &[Self]) -> usize {
         // Each text follows its length in 32 bits.
-        self.len().saturating_add(size_of::<u32>())
+        texts.iter().map(|text| text.len().saturating_add(size_of::<u32>())).fold(0, usize::saturating_add)
     }
 
     fn read(stored: &ByteArray) -> Result<Self, Mismatch> {
