@@ -1,13 +1,11 @@
 //! The error that a file does not have a row's type.
 
-use std::fmt;
-
 use parquet::schema::types::Type;
 
 use super::schema::described;
 
 /// The error that a column, or one of its values, does not have a row's type.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Mismatch {
     /// The column, then indices, keys and inner fields. Empty until `inside` adds the enclosing struct.
     pub(super) path: String,
@@ -46,11 +44,5 @@ impl Mismatch {
             inner => format!("{field}.{inner}"),
         };
         Self { path, ..self }
-    }
-}
-
-impl fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "column {}: {}", self.path, self.problem)
     }
 }
