@@ -15,7 +15,7 @@ from services import Services
 from table import of_time
 from trainer import Trainer, log_line
 
-from rolltap import Prepare
+from rolltap import Prepare, RolltapError
 
 FAILURES = 3
 """Failures of one batch's job in a row before the run stops. For example, a job fails at its start while the proxy
@@ -93,6 +93,11 @@ class Sampling:
                     break
                 except httpx.TransportError:
                     self._services.watch()
+                except RolltapError as error:
+                    # The proxy was down when each trial of the group began, so it never had the group.
+                    if error.status != 404:
+                        raise
+                    break
 
 
 def learn(

@@ -1,5 +1,5 @@
 //! The tasks of public sets, as facts: the distinct shapes of their `task.toml` without its texts, the files beside it,
-//! and the verdict of Harbor. `tests/real/harbor_corpus.rs` compares the verdicts with Harbor itself.
+//! and the verdict of Harbor. `tests/real/harbor_tasks.rs` compares the verdicts with Harbor itself.
 
 use serde::Deserialize;
 
