@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from loop import Sampling
 from processes import Stopped
+
+from rolltap import RolltapError
 
 
 class Jobs:
@@ -32,17 +36,31 @@ class Jobs:
     def last_words(self) -> str:
         return "no proxy"
 
+    groups: tuple[str, ...] = ()
+
     def results(self, _: int) -> list[dict[str, Any]]:
-        return []
+        return [{"config": {"rolltap": {"group_id": group}}} for group in self.groups]
 
 
 class Services:
-    """Counts the calls of `watch`."""
+    """Counts the calls of `watch`. Its proxy has the group `opened` only."""
 
     watched = 0
 
+    def __init__(self) -> None:
+        self.closed: list[str] = []
+
     def watch(self) -> None:
         self.watched += 1
+
+    @contextmanager
+    def client(self) -> Iterator[Services]:
+        yield self
+
+    def close_group(self, group: str) -> None:
+        if group != "opened":
+            raise RolltapError(404 if group == "lost" else 409, "no")
+        self.closed.append(group)
 
 
 class Watched(Sampling):
@@ -76,6 +94,21 @@ def test_a_batch_whose_job_could_not_begin_is_begun_again() -> None:
     for _ in range(4):
         sampling.go_on(0)
     assert jobs.begun == [0, 0, 0] and services.watched == 2 and not sampling.is_sampling(0)
+
+
+def test_a_group_that_no_trial_opened_is_passed_over() -> None:
+    """Regression: the proxy was killed before the trials of a group began, and closing the group stopped the run."""
+    jobs, services = Jobs(), Services()
+    jobs.groups = ("lost", "opened")
+    sampling = Sampling(jobs, services, 0, 1, 0, print)  # type: ignore[arg-type]
+    for _ in range(2):
+        sampling.go_on(0)
+    assert services.closed == ["opened"]
+    jobs.groups = ("refused",)
+    sampling = Sampling(jobs, services, 0, 1, 0, print)  # type: ignore[arg-type]
+    with pytest.raises(RolltapError, match="409"):
+        for _ in range(2):
+            sampling.go_on(0)
 
 
 def test_a_batch_that_fails_again_and_again_stops_the_run_with_its_last_words() -> None:
