@@ -86,11 +86,14 @@ impl Part {
     }
 }
 
-/// Checks that the task is solved, that each call is complete and in one branch, and that nothing is left.
+/// Checks that the task is solved without a sign of cheating, that each call is complete and in one branch, and that
+/// nothing is left.
 pub(crate) fn assert_solved_and_captured(job: &Job, said: &str) {
     let rows = job.rows();
     let rewards: Vec<_> = rows.iter().map(|row| row.reward).collect();
     assert!(!rows.is_empty() && rewards.iter().all(|reward| *reward == Some(1.0)), "{rewards:?} {said}");
+    let marks: Vec<_> = rows.iter().map(|row| &row.suspicious).collect();
+    assert!(marks.iter().all(|marks| marks.as_ref().is_some_and(Vec::is_empty)), "{marks:?} {said}");
     let work = rows.iter().map(|row| row.calls.len()).max();
     assert_eq!(work, Some(2), "its two turns are one branch: {said}");
     let mut calls = 0;
