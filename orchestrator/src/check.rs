@@ -143,15 +143,16 @@ impl Captures {
 
     /// Returns a breach if the reward of a row is not the captured one.
     fn reward_breach(&self, row: &RolloutRow) -> Option<String> {
-        let stored = self.trials.as_ref()?.get(&row.trial_id)?;
-        let mut expected = row.clone();
-        stored.reward_in(self.version.as_ref()).replace_in(&mut expected);
-        let place = format!("trial {} branch {}", row.trial_id, row.branch_index);
+        let stored = self.trials.as_ref()?.get(&row.trial_id)?.reward_in(self.version.as_ref());
+        let version = stored.version.as_ref().map(ToString::to_string);
         let is_same = (row.reward, &row.rewards, row.reward_valid, &row.reward_version)
-            == (expected.reward, &expected.rewards, expected.reward_valid, &expected.reward_version);
+            == (stored.reward, &stored.rewards, stored.valid, &version);
         (!is_same).then(|| {
-            let (row, stored) = (number(row.reward), number(expected.reward));
-            format!("{place}: its reward is {row}, and the capture store has {stored}")
+            let (at, own, stored) = (row.branch_index, number(row.reward), number(stored.reward));
+            format!(
+                "trial {} branch {at}: its reward is {own}, and the capture store has {stored}",
+                row.trial_id
+            )
         })
     }
 

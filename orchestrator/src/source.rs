@@ -142,8 +142,7 @@ impl Source {
             return Err(SourceError::NotFound(path.to_owned()));
         }
         let job = JobDir::at(path);
-        let rows = [job.rollouts_jsonl(), job.rollouts_parquet()];
-        let mut rows: Vec<_> = rows.into_iter().filter(|file| file.is_file()).collect();
+        let mut rows = existing([job.rollouts_jsonl(), job.rollouts_parquet()]);
         if !rows.is_empty() {
             if let Some(version) = version {
                 rows = rows_of_version(&job, version)?;
@@ -162,18 +161,28 @@ impl Source {
             return Err(SourceError::Nothing(path.to_owned()));
         }
         if let Some(version) = version {
-            let known = archive.reward_versions();
-            if !known.contains(version) {
-                let known = known.iter().map(ToString::to_string).collect();
-                return Err(SourceError::NoVersion {
-                    path: path.to_owned(),
-                    version: version.clone(),
-                    known,
-                });
-            }
+            must_have(path, version, archive.reward_versions())?;
         }
         Ok(Self::Store(Box::new(archive)))
     }
+}
+
+/// Fails if there are no rewards of this version. `known` has the versions that exist.
+fn must_have<'v>(
+    path: &Path,
+    version: &RewardVersion,
+    known: impl IntoIterator<Item = &'v RewardVersion>,
+) -> Result<(), SourceError> {
+    let known: Vec<_> = known.into_iter().collect();
+    if known.contains(&version) {
+        return Ok(());
+    }
+    let known = known.into_iter().map(ToString::to_string).collect();
+    Err(SourceError::NoVersion { path: path.to_owned(), version: version.clone(), known })
+}
+
+fn existing(files: [PathBuf; 2]) -> Vec<PathBuf> {
+    files.into_iter().filter(|file| file.is_file()).collect()
 }
 
 /// Returns the files with the rewards of a later verification.
@@ -183,13 +192,9 @@ fn rows_of_version(job: &JobDir, version: &RewardVersion) -> Result<Vec<PathBuf>
         Ok(known) => known,
         Err(source) => return Err(SourceError::Read { path, source }),
     };
-    if !known.contains(version) {
-        let known = known.iter().map(ToString::to_string).collect();
-        return Err(SourceError::NoVersion { path, version: version.clone(), known });
-    }
+    must_have(&path, version, &known)?;
     let dir = job.regrade(version);
-    let rows: Vec<_> =
-        [dir.rollouts_jsonl(), dir.rollouts_parquet()].into_iter().filter(|file| file.is_file()).collect();
+    let rows = existing([dir.rollouts_jsonl(), dir.rollouts_parquet()]);
     if rows.is_empty() { Err(SourceError::Unfinished { path, version: version.clone() }) } else { Ok(rows) }
 }
 

@@ -55,7 +55,16 @@ use runner::instruction::Instruction;
 /// The time for which an agent may run on after the job is cancelled, to hand in its results.
 const CANCEL_GRACE: Duration = Duration::from_secs(1);
 /// The time limit for collecting logs and artifacts.
-const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(300);
+pub(crate) const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Stops an environment. Returns the problem, as a line of a log, if it is not removed in time.
+pub(crate) async fn stop_in_time(environment: Environment) -> Result<(), String> {
+    match tokio::time::timeout(STOP_TIMEOUT, environment.stop()).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(format!("environment not removed: {}", chain(&error))),
+        Err(_) => Err(format!("environment not removed within {} s", STOP_TIMEOUT.as_secs())),
+    }
+}
 
 /// Runs a trial from beginning to end. Any failure is in the outcome, and no environment is left behind.
 pub(crate) async fn run(context: &TrialContext, plan: TrialPlan) -> TrialOutcome {
@@ -230,11 +239,7 @@ impl Trial<'_> {
             Some(name) => format!("environment ended; its container {name} is not removed"),
             None => "environment removed".to_owned(),
         };
-        match tokio::time::timeout(STOP_TIMEOUT, environment.stop()).await {
-            Ok(Ok(())) => self.log.line(gone),
-            Ok(Err(error)) => self.log.line(format!("environment not removed: {}", chain(&error))),
-            Err(_) => self.log.line(format!("environment not removed within {} s", STOP_TIMEOUT.as_secs())),
-        }
+        self.log.line(stop_in_time(environment).await.map_or_else(|problem| problem, |()| gone));
     }
 
     fn is_to_be_retried(&self) -> bool {

@@ -21,7 +21,7 @@ pub(crate) use artifacts::{Artifacts, Collected};
 pub(crate) use collect::{collect, download_logs};
 pub(crate) use context::VerificationContext;
 pub(crate) use hooks::run_hooks;
-pub(crate) use prepare_dirs::{Emptied, make_empty};
+pub(crate) use prepare_dirs::{Emptied, empty_for_tests, make_empty, of_tests};
 pub use reward_files::parse;
 use rolltap_rollout::rollout::Reward;
 pub(crate) use separate::verify_apart;

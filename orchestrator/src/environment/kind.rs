@@ -18,13 +18,21 @@ pub enum EnvironmentKind {
     Harbor,
 }
 
-impl fmt::Display for EnvironmentKind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
+impl EnvironmentKind {
+    const ALL: [Self; 3] = [Self::Docker, Self::Local, Self::Harbor];
+
+    fn name(self) -> &'static str {
+        match self {
             Self::Docker => "docker",
             Self::Local => "local",
             Self::Harbor => "harbor",
-        })
+        }
+    }
+}
+
+impl fmt::Display for EnvironmentKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
     }
 }
 
@@ -32,12 +40,8 @@ impl FromStr for EnvironmentKind {
     type Err = UnknownEnvironment;
 
     fn from_str(name: &str) -> Result<Self, UnknownEnvironment> {
-        match name {
-            "docker" => Ok(Self::Docker),
-            "local" => Ok(Self::Local),
-            "harbor" => Ok(Self::Harbor),
-            _ => Err(UnknownEnvironment { name: name.to_owned() }),
-        }
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        found.ok_or_else(|| UnknownEnvironment { name: name.to_owned() })
     }
 }
 
@@ -47,8 +51,6 @@ impl FromStr for EnvironmentKind {
 pub struct UnknownEnvironment {
     name: String,
 }
-
-const KNOWN: [&str; 3] = ["docker", "local", "harbor"];
 
 /// The environments of Harbor 0.25, except `docker`.
 const OF_HARBOR: [&str; 33] = [
@@ -94,11 +96,12 @@ fn remedy(name: &str) -> String {
         return format!(" of rolltap: Harbor has it, so run it with -e harbor --harbor-env {name}");
     }
     let of_harbor = nearest(name, OF_HARBOR).map(|near| format!("harbor --harbor-env {near}"));
-    let near = nearest(name, KNOWN).map(str::to_owned).or(of_harbor);
+    let known = EnvironmentKind::ALL.map(EnvironmentKind::name);
+    let near = nearest(name, known).map(str::to_owned).or(of_harbor);
     let hint = did_you_mean(near.as_deref());
     format!(
         "{hint}; known environments: {}; those of Harbor run with -e harbor --harbor-env NAME",
-        KNOWN.join(", ")
+        known.join(", ")
     )
 }
 

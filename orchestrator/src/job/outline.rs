@@ -56,7 +56,7 @@ impl Outline {
 
     /// Returns the reason why the job would not start, if one is known.
     pub fn problem(&self) -> Option<JobError> {
-        if let Some(unusable) = self.unusable.as_ref().filter(|_| !self.skips || self.tasks.is_empty()) {
+        if let Some(unusable) = self.unusable.as_ref().filter(|unusable| unusable.stop_the_job(self.skips)) {
             return Some(unusable.clone().into());
         }
         if self.tasks.is_empty() {

@@ -80,7 +80,6 @@ impl Planner<'_> {
                 task: Arc::clone(&task),
                 source: source.clone(),
                 git: git.clone(),
-                task_checksum: files.checksum().to_owned(),
                 task_files: Arc::clone(&files),
                 agent: Arc::clone(agent),
                 task_id: task_id.clone(),

@@ -144,7 +144,7 @@ impl Left {
         for group in groups {
             let id = group.group_id.to_string();
             // The rewards of a group are comparable only if all of its samples had the same task.
-            if self.checksums.get(&id).is_some_and(|before| *before != group.task_checksum) {
+            if self.checksums.get(&id).is_some_and(|before| *before != group.task_files.checksum()) {
                 let (dir, task) = (dir.path().to_owned(), group.task.name.clone());
                 return Err(ResumeError::TaskChanged { dir, task });
             }

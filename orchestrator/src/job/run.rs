@@ -87,7 +87,7 @@ async fn run(
 
 fn leave_out_unusable(settings: &mut JobSettings) -> Result<(), JobError> {
     let Some(unusable) = set_apart(settings) else { return Ok(()) };
-    if !settings.skip_invalid || settings.tasks.is_empty() {
+    if unusable.stop_the_job(settings.skip_invalid) {
         return Err(unusable.into());
     }
     tracing::warn!("{}", SkippedTasks(&unusable));
@@ -143,8 +143,8 @@ impl Job {
         self.run_trials().await;
         self.following = None;
         let collecting = self.progress.activity("collecting", "the rollouts");
-        let goes_on = "no further trial was started; correct this and run the job again to resume it";
-        let mut problems: Vec<_> = self.halted.iter().map(|why| format!("{why}; {goes_on}")).collect();
+        let remedy = "no further trial was started; correct this and run the job again to resume it";
+        let mut problems: Vec<_> = self.halted.iter().map(|why| format!("{why}; {remedy}")).collect();
         let rollouts = match rollouts::gather(&self.context, &self.attempts.all()).await {
             Ok((files, missing)) => {
                 problems.extend(missing);

@@ -193,6 +193,6 @@ impl fmt::Display for Summary<'_> {
         let is_good = report.is_clean() && totals.all.failed == 0;
         let heading = if is_good { painted(GOOD, "job:") } else { painted(BOLD, "job:") };
         write!(f, "{heading}      {}", self.job_dir().display())?;
-        next_steps::next_steps(report).iter().try_for_each(|line| write!(f, "\n{line}"))
+        next_steps::next_steps(report, self.job_dir()).iter().try_for_each(|line| write!(f, "\n{line}"))
     }
 }

@@ -53,12 +53,23 @@ impl fmt::Display for UnusableTasks {
     }
 }
 
+/// Writes each problem of these tasks in lines of its own.
+pub(super) fn write_problems(out: &mut impl fmt::Write, tasks: &[UnusableTask]) -> fmt::Result {
+    for problem in tasks.iter().flat_map(|task| &task.problems) {
+        // Some problems have an excerpt of the file in further lines.
+        write!(out, "\n  {}", problem.replace('\n', "\n    "))?;
+    }
+    Ok(())
+}
+
 impl UnusableTasks {
+    /// Whether they keep the job from starting.
+    pub(super) fn stop_the_job(&self, skip_invalid: bool) -> bool {
+        !skip_invalid || self.usable == 0
+    }
+
     fn list(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for problem in self.tasks.iter().take(LISTED).flat_map(|task| &task.problems) {
-            // Some problems have an excerpt of the file in further lines.
-            write!(f, "\n  {}", problem.replace('\n', "\n    "))?;
-        }
+        write_problems(f, self.tasks.get(..LISTED).unwrap_or(&self.tasks))?;
         match self.tasks.len().saturating_sub(LISTED) {
             0 => Ok(()),
             more => write!(f, "\n  and {more} more tasks: `rolltap tasks check` lists them"),

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue, Error};
 
-/// The most errors of one document. More errors say little about the document.
+/// The most errors of one document. Further errors rarely help to correct the document.
 const MOST: usize = 50;
 
 /// A parsed document.

@@ -70,7 +70,7 @@ impl TaskFiles {
     /// Returns the files that have changed since, each with the kind of the change. Files of `tests` directories are
     /// read again. Other files are read again if their attributes have changed.
     pub(crate) fn changes(&self) -> Vec<String> {
-        let told = |name: &Path, change: &str| format!("{} {change}", name.display());
+        let entry = |name: &Path, change: &str| format!("{} {change}", name.display());
         let paths = match listed(&self.dir) {
             Ok(paths) => paths,
             Err(error) => return vec![format!("the task directory cannot be read: {error}")],
@@ -80,15 +80,15 @@ impl TaskFiles {
         let mut changes = Vec::new();
         for (path, name) in paths.iter().zip(&names) {
             match self.files.get(name) {
-                None => changes.push(told(name, "was added")),
+                None => changes.push(entry(name, "was added")),
                 Some(before) if before.has_changed(path, is_of_tests(name)) => {
-                    changes.push(told(name, "was changed"));
+                    changes.push(entry(name, "was changed"));
                 }
                 Some(_) => {}
             }
         }
         let removed = self.files.keys().filter(|name| names.binary_search(name).is_err());
-        changes.extend(removed.map(|name| told(name, "was removed")));
+        changes.extend(removed.map(|name| entry(name, "was removed")));
         changes
     }
 
@@ -114,7 +114,8 @@ fn is_of_tests(name: &Path) -> bool {
     name.iter().any(|part| part == "tests")
 }
 
-fn leads_out(link: &Path, target: &Path) -> bool {
+/// Whether a link at this path of the task, with this target, leads out of the task.
+pub(super) fn leads_out(link: &Path, target: &Path) -> bool {
     let mut depth = link.components().count().saturating_sub(1);
     for component in target.components() {
         depth = match component {

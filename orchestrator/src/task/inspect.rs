@@ -9,6 +9,7 @@ use rolltap_rollout::ids::TaskId;
 use serde::Serialize;
 
 use super::document::Document;
+use super::files::leads_out;
 use super::{CONFIG, Examined, Runner, Task, TaskError, TaskWarning, UsedTables};
 
 /// The weight of a problem.
@@ -101,8 +102,11 @@ pub fn inspect(dir: &Path) -> Inspection {
     problems.sort();
     // A file that cannot be read is found by both the loader and the walk over all files.
     problems.dedup();
-    let is_valid = problems.iter().all(|problem| problem.severity != Severity::Error);
-    Inspection { dir: dir.to_owned(), task: task.filter(|_| is_valid), problems }
+    let mut inspection = Inspection { dir: dir.to_owned(), task, problems };
+    if !inspection.is_valid() {
+        inspection.task = None;
+    }
+    inspection
 }
 
 struct Finder<'a> {
@@ -160,7 +164,7 @@ impl Finder<'_> {
         }
         let (text, path) = (warning.to_string(), warning.path());
         let message = text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text);
-        self.add(Severity::Warning, path, warning.keys().first().copied(), message.to_owned());
+        self.add(Severity::Warning, path, warning.key(), message.to_owned());
     }
 
     /// Adds the problems of a task that can be loaded.
@@ -190,10 +194,9 @@ impl Finder<'_> {
         let entries = match dir.read_dir() {
             Ok(entries) => entries,
             Err(error) => {
-                let severity = Severity::Error;
                 // The loader reports a missing task directory.
                 if dir != self.dir {
-                    self.add(severity, dir, None, format!("cannot be read: {error}"));
+                    self.add(Severity::Error, dir, None, format!("cannot be read: {error}"));
                 }
                 return;
             }
@@ -221,10 +224,11 @@ impl Finder<'_> {
         let below = path.strip_prefix(self.dir).unwrap_or(path);
         let is_input = ["tests", "solution", "steps"].iter().any(|dir| below.starts_with(dir));
         let target = fs::read_link(path).unwrap_or_default();
-        let from = path.parent().unwrap_or(path);
-        let resolved = path.canonicalize().unwrap_or_else(|_| lexical(&from.join(&target)));
-        let stays = self.root.as_ref().is_some_and(|root| resolved.starts_with(root));
-        if is_input && !stays {
+        let leaves = match path.canonicalize() {
+            Ok(resolved) => !self.root.as_ref().is_some_and(|root| resolved.starts_with(root)),
+            Err(_) => leads_out(below, &target),
+        };
+        if is_input && leaves {
             let message = format!(
                 "a link out of the task, to {}: Harbor refuses the task, and rolltap copies the link itself",
                 target.display()
@@ -232,19 +236,6 @@ impl Finder<'_> {
             self.add(Severity::Warning, path, None, message);
         }
     }
-}
-
-/// Resolves `..` in a path that does not exist.
-fn lexical(path: &Path) -> PathBuf {
-    let mut resolved = PathBuf::new();
-    for part in path.components() {
-        match part {
-            std::path::Component::ParentDir => drop(resolved.pop()),
-            std::path::Component::CurDir => {}
-            part => resolved.push(part),
-        }
-    }
-    resolved
 }
 
 /// Returns an error for each task whose name another task before it has. Both would form one group.
@@ -329,6 +320,18 @@ mod tests {
                 "DIR/tests/pipe: warning: a pipe, socket or device, which is not copied into environments",
             ]
         );
+    }
+
+    #[test]
+    fn a_link_to_a_missing_file_of_the_task_stays_in_it() {
+        let dir = task_dir("");
+        std::os::unix::fs::symlink("../missing", dir.path().join("tests/in")).unwrap();
+        // The user may name the directory by another path than its own.
+        let alias = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(dir.path(), alias.path().join("task")).unwrap();
+        let found = inspect(&alias.path().join("task"));
+        let links: Vec<_> = found.problems.iter().filter(|one| one.message.contains("link")).collect();
+        assert!(links.is_empty(), "{links:?}");
     }
 
     #[test]

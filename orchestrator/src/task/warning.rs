@@ -37,12 +37,11 @@ impl TaskWarning {
         }
     }
 
-    /// Returns the keys of the content, with their sections. Empty for a file.
-    pub fn keys(&self) -> Vec<&str> {
+    /// Returns the key of the content, if it is one key.
+    pub(super) fn key(&self) -> Option<&'static str> {
         match self {
-            Self::UnknownKeys { keys, .. } => keys.iter().map(String::as_str).collect(),
-            Self::OldVersion { .. } => vec!["version"],
-            Self::StrayComposeFile(_) => Vec::new(),
+            Self::OldVersion { .. } => Some("version"),
+            Self::UnknownKeys { .. } | Self::StrayComposeFile(_) => None,
         }
     }
 }

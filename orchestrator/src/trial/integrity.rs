@@ -113,9 +113,8 @@ impl Trial<'_> {
         if let AgentSpec::Command { command, .. } = &self.plan.agent.spec {
             actions.push(Action::Run(command.clone()));
         }
-        let instructions = self.instructions();
         let rules = self.rules.take();
-        let rules = rules.unwrap_or_else(|| Rules::new(&Paths::in_container(WORKDIR), &instructions));
+        let rules = rules.unwrap_or_else(|| Rules::new(&Paths::in_container(WORKDIR), &self.instructions()));
         let examined = tokio::task::spawn_blocking(move || {
             actions.iter().flat_map(|action| rules.examine(action)).collect::<Vec<_>>()
         });

@@ -130,6 +130,11 @@ impl Timing {
 }
 
 impl TrialOutcome {
+    /// Returns whether the trial is suspected of cheating.
+    pub(crate) fn is_suspicious(&self) -> bool {
+        self.suspicious.as_ref().is_some_and(|found| !found.is_empty())
+    }
+
     /// Returns whether any complete call can be trained. `None` if no call is complete.
     pub(crate) fn is_captured(&self) -> Option<bool> {
         let status = self.status.as_ref().filter(|status| status.calls.complete > 0)?;

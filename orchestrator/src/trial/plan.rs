@@ -27,9 +27,7 @@ pub struct TrialPlan {
     pub source: Option<String>,
     /// The repository of the task. `None` for a task of this host.
     pub git: Option<GitOrigin>,
-    /// The version of the task: a hash over its files.
-    pub task_checksum: String,
-    /// The files of that version.
+    /// The files of the task. Their checksum is the version of the task.
     pub(crate) task_files: Arc<TaskFiles>,
     /// The task's id at the proxy.
     pub task_id: TaskId,

@@ -69,7 +69,7 @@ impl TrialRecords {
             "trial_uri": format!("file://{}/{}", self.job_dir, plan.name),
             "task_id": task_id(plan),
             "source": plan.source,
-            "task_checksum": plan.task_checksum,
+            "task_checksum": plan.task_files.checksum(),
             "config": self.trial_config(plan),
             "agent_info": {"name": plan.agent.spec.name(), "version": VERSION, "model_info": model},
             "agent_result": agent_result(outcome),
@@ -151,7 +151,7 @@ pub(crate) fn trial_version(settings: &JsonFields, plan: &TrialPlan) -> Value {
     task.extend(said([
         ("name", json!(plan.task.name)),
         ("type", json!(if plan.git.is_some() { "git" } else { "local" })),
-        ("digest", json!(format!("sha256:{}", plan.task_checksum))),
+        ("digest", json!(format!("sha256:{}", plan.task_files.checksum()))),
     ]));
     trial.insert("schema_version".to_owned(), json!(2));
     trial.insert("task".to_owned(), Value::Object(task));

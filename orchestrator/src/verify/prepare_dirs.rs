@@ -1,7 +1,8 @@
 //! Prepares directories of an environment between the agent's time and the tests.
 
 use crate::common::shell::quoted;
-use crate::environment::{Environment, EnvironmentError};
+use crate::environment::{Environment, EnvironmentError, Paths};
+use crate::failure::{Phase, TrialFailure, environment_failure};
 
 /// A directory to empty.
 pub(crate) struct Emptied<'a> {
@@ -28,4 +29,15 @@ pub(crate) async fn make_empty(
         format!("{replace} && {empty}{open}")
     });
     environment.arrange(commands.collect::<Vec<_>>().join(" && ")).await
+}
+
+/// Returns the directories that the tests fill.
+pub(crate) fn of_tests(paths: &Paths) -> [Emptied<'_>; 2] {
+    [Emptied { dir: &paths.verifier_logs, is_open: true }, Emptied { dir: &paths.tests, is_open: false }]
+}
+
+/// Empties the directories that the tests fill.
+pub(crate) async fn empty_for_tests(environment: &Environment) -> Result<(), TrialFailure> {
+    let emptied = make_empty(environment, &of_tests(environment.paths())).await;
+    emptied.map_err(|error| environment_failure(Phase::Verifier, &error))
 }

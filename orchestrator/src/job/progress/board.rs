@@ -156,6 +156,11 @@ impl Board {
         running
     }
 
+    /// Returns the number of running trials.
+    pub(super) fn running_count(&self) -> usize {
+        self.running.len()
+    }
+
     /// Returns the number of running trials in each phase, in the order of the phases.
     pub(super) fn phases(&self) -> Vec<(Phase, usize)> {
         let mut phases: Vec<_> = self.running.values().map(|trial| trial.phase).collect();

@@ -32,7 +32,7 @@ pub(in crate::job) fn resumed(dir: &JobDir, planned: usize, done: &[TrialOutcome
 pub(super) fn heartbeat(board: &Board, now: Instant) -> String {
     let phases: Vec<_> =
         board.phases().into_iter().map(|(of, count)| format!("{count} {}", phase(of))).collect();
-    let mut parts = vec![format!("[{}/{}] {} running", board.done, board.planned, board.running().len())];
+    let mut parts = vec![format!("[{}/{}] {} running", board.done, board.planned, board.running_count())];
     if let (Some(part), false) = (parts.first_mut(), phases.is_empty()) {
         *part = format!("{part} ({})", phases.join(", "));
     }

@@ -74,7 +74,7 @@ fn figures(board: &Board, now: Instant) -> Line {
     if board.retried > 0 {
         line = line.with(PLAIN, format!("  {} retried", board.retried));
     }
-    line = line.with(PLAIN, format!("  {} running", board.running().len()));
+    line = line.with(PLAIN, format!("  {} running", board.running_count()));
     match board.tokens_per_second(now) {
         Some(rate) => line.with(PLAIN, format!("  {} tokens/s", short(rate.round() as u64))),
         None => line,

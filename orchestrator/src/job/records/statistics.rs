@@ -24,7 +24,7 @@ pub(super) fn evals(trials: &[TrialOutcome], metrics: &[Metric]) -> BTreeMap<Str
 }
 
 /// Returns the trials that are suspected of cheating, by reason.
-pub(super) fn suspicious(trials: &[TrialOutcome]) -> BTreeMap<String, Vec<String>> {
+pub(in crate::job) fn suspicious(trials: &[TrialOutcome]) -> BTreeMap<String, Vec<String>> {
     let mut by_reason: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for trial in trials {
         for reason in trial.suspicious.iter().flat_map(|found| found.reasons()) {

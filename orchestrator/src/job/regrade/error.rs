@@ -7,6 +7,7 @@ use rolltap_rollout::ids::RewardVersion;
 use crate::common::shell::word;
 use crate::job::config::{ConfigError, SettingsError};
 use crate::job::tasks::TasksError;
+use crate::job::unusable::write_problems;
 use crate::job::{JobError, ResumeError, UnusableTask};
 use crate::job_dir::JobDirError;
 use crate::task::TaskError;
@@ -99,10 +100,7 @@ impl From<JobError> for RegradeError {
 fn unusable(tasks: &[UnusableTask]) -> String {
     let mut text =
         "tasks cannot be used (-p chooses a task directory in the place of that of the job):".to_owned();
-    for problem in tasks.iter().flat_map(|task| &task.problems) {
-        // Some problems have an excerpt of the file in further lines.
-        text.push_str("\n  ");
-        text.push_str(&problem.replace('\n', "\n    "));
-    }
+    // Writing to a text cannot fail.
+    let _ = write_problems(&mut text, tasks);
     text
 }

@@ -1,18 +1,16 @@
 //! Runs the tests of one trial again.
 
-use std::time::Duration;
-
 use super::choice::{Work, steps};
 use super::recorded::Recorded;
 use crate::common::cancellation::Cancellation;
-use crate::environment::{Environment, EnvironmentError, Host, STOP_TIMEOUT, TrialLabel};
-use crate::failure::{Cause, Phase, TimeoutPolicy, TrialFailure, chain, environment_failure};
+use crate::environment::{Environment, EnvironmentError, Host, TrialLabel};
+use crate::failure::{Cause, Phase, TimeoutPolicy, TrialFailure, chain};
 use crate::job_dir::{JobDir, Log, TrialDir};
 use crate::task::{RewardStrategy, SeparateVerifier, Task};
 use crate::trial::runner::start::started_within;
 use crate::trial::runner::steps::overall;
-use crate::trial::{Round, StepOutcome, TrialExtras};
-use crate::verify::{self, Artifacts, Emptied, Rewards, VerificationContext, make_empty};
+use crate::trial::{DOWNLOAD_TIMEOUT, Round, StepOutcome, TrialExtras, stop_in_time};
+use crate::verify::{self, Artifacts, Rewards, VerificationContext, empty_for_tests};
 
 /// The parts that all verifications of a job share.
 pub(super) struct Shared<'a> {
@@ -44,7 +42,7 @@ impl Grading<'_> {
     /// Runs the tests on this work.
     ///
     /// # Errors
-    /// Returns the failure of the environment or of this host, which says nothing about the work of the agent.
+    /// Returns the failure of the environment or of this host, which is no result of the agent's work.
     pub(super) async fn run(&self, work: &Work) -> Result<Verdict, TrialFailure> {
         let verdict = match work {
             Work::Artifacts if self.task.steps.is_empty() => verdict(
@@ -125,14 +123,8 @@ impl Grading<'_> {
     }
 
     async fn tests_inside(&self, environment: &Environment) -> Result<Rewards, TrialFailure> {
-        let paths = environment.paths();
         // Files of the first tests must not count as those of these tests.
-        let dirs = [
-            Emptied { dir: &paths.verifier_logs, is_open: true },
-            Emptied { dir: &paths.tests, is_open: false },
-        ];
-        let emptied = make_empty(environment, &dirs).await;
-        emptied.map_err(|error| environment_failure(Phase::Verifier, &error))?;
+        empty_for_tests(environment).await?;
         verify::run_tests(self, environment, self.task, &self.dir.logs()).await
     }
 
@@ -149,10 +141,8 @@ impl Grading<'_> {
     }
 
     async fn stop(&self, environment: Environment) {
-        match tokio::time::timeout(STOP_TIMEOUT, environment.stop()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => self.log.line(format!("environment not removed: {}", chain(&error))),
-            Err(_) => self.log.line(format!("environment not removed within {} s", STOP_TIMEOUT.as_secs())),
+        if let Err(problem) = stop_in_time(environment).await {
+            self.log.line(problem);
         }
     }
 }
@@ -167,9 +157,6 @@ fn verdict(ended: Result<Rewards, TrialFailure>) -> Result<Verdict, TrialFailure
         Err(failure) => Err(failure),
     }
 }
-
-/// The most time for the download of logs.
-const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(300);
 
 impl VerificationContext for Grading<'_> {
     type Separate = Box<Environment>;
@@ -194,8 +181,10 @@ impl VerificationContext for Grading<'_> {
 
     async fn download<T>(&self, subject: &str, work: impl Future<Output = T>) -> Option<T> {
         let done = tokio::time::timeout(DOWNLOAD_TIMEOUT, work).await;
-        done.inspect_err(|_| self.log.line(format!("{subject} not collected within {DOWNLOAD_TIMEOUT:?}")))
-            .ok()
+        done.inspect_err(|_| {
+            self.log.line(format!("{subject} not collected within {} s", DOWNLOAD_TIMEOUT.as_secs()))
+        })
+        .ok()
     }
 
     async fn start_separate(&self, separate: &SeparateVerifier) -> Result<Box<Environment>, TrialFailure> {

@@ -12,11 +12,14 @@ use crate::environment::EnvironmentKind;
 use crate::job::config::JobFile;
 use crate::job::resume;
 use crate::job_dir::{Claim, JobDir};
+use crate::trial::TrialExtras;
 
 /// A job whose trials can be verified again.
 pub(super) struct Prepared {
     pub(super) job: JobDir,
     pub(super) file: JobFile,
+    /// What the job adds to its tasks.
+    pub(super) extras: TrialExtras,
     pub(super) kind: EnvironmentKind,
     pub(super) tasks: Tasks,
     pub(super) trials: Vec<Recorded>,
@@ -57,20 +60,33 @@ impl Prepared {
             return Err(RegradeError::NoTrials(path));
         }
         let kind = place::environment(settings, &file)?;
-        let extras = file.job.overrides()?.extras()?;
-        let tasks = Tasks::load(settings, &file, &extras).await?;
+        let overrides = file.job.overrides()?;
+        let extras = overrides.extras()?;
+        let tasks = Tasks::load(settings, &file, &overrides, &extras).await?;
         tasks.check(&trials)?;
         let mut chosen = VersionChoice::of(settings, &job)?;
-        let config = records::config(&chosen.version, settings, kind, &tasks, &trials);
+        let mut config = records::config(&chosen.version, settings, kind, &tasks, &trials);
         if let Some(before) = &chosen.before
             && let Err(differs) = records::is_same(&chosen.version, before, &config)
         {
             // An interrupted version with another verifier stays as it is, and a new one begins.
             chosen = VersionChoice { version: chosen.or_next.ok_or(differs)?, before: None, or_next: None };
+            config = records::config(&chosen.version, settings, kind, &tasks, &trials);
         }
-        let config = records::config(&chosen.version, settings, kind, &tasks, &trials);
         let (version, is_continued) = (chosen.version, chosen.before.is_some());
-        Ok(Self { job, file, kind, tasks, trials, rollouts, version, config, is_continued, _claim: claim })
+        Ok(Self {
+            job,
+            file,
+            extras,
+            kind,
+            tasks,
+            trials,
+            rollouts,
+            version,
+            config,
+            is_continued,
+            _claim: claim,
+        })
     }
 }
 

@@ -8,6 +8,7 @@ use super::recorded::Recorded;
 use super::report::{Outcome, RegradedTrial};
 use super::tasks::Tasks;
 use super::{RegradeError, RegradeSettings};
+use crate::common::words::mean;
 use crate::environment::EnvironmentKind;
 use crate::job::resume::difference::{Difference, as_read, difference};
 use crate::trial::records::VERSION;
@@ -64,8 +65,9 @@ pub(super) fn result(
     trials: &[RegradedTrial],
 ) -> Value {
     let count = |outcome| trials.iter().filter(|trial| trial.outcome == outcome).count();
-    let (up, down) = changes(trials);
-    let (before, after) = means(trials);
+    let all: Vec<_> = trials.iter().collect();
+    let (up, down) = changes(&all);
+    let (before, after) = means(&all);
     json!({
         "version": version,
         "started_at": started_at,
@@ -86,30 +88,26 @@ pub(super) fn result(
 }
 
 /// Returns both rewards of each trial that has two valid ones.
-fn pairs(trials: &[RegradedTrial]) -> Vec<(f64, f64)> {
+fn pairs(trials: &[&RegradedTrial]) -> Vec<(f64, f64)> {
     let pair = |trial: &RegradedTrial| {
         let after = trial.after.as_ref().filter(|after| after.reward_valid)?;
         Some((trial.before.reward.filter(|_| trial.before.reward_valid)?, after.reward?))
     };
-    trials.iter().filter_map(pair).collect()
+    trials.iter().copied().filter_map(pair).collect()
 }
 
 /// Returns the numbers of rewards that became higher and lower.
-pub(super) fn changes(trials: &[RegradedTrial]) -> (usize, usize) {
+pub(super) fn changes(trials: &[&RegradedTrial]) -> (usize, usize) {
     let pairs = pairs(trials);
     let count = |is: fn(&(f64, f64)) -> bool| pairs.iter().filter(|pair| is(pair)).count();
     (count(|(before, after)| after > before), count(|(before, after)| after < before))
 }
 
 /// Returns the means of the valid rewards before and after.
-pub(super) fn means(trials: &[RegradedTrial]) -> (Option<f64>, Option<f64>) {
+pub(super) fn means(trials: &[&RegradedTrial]) -> (Option<f64>, Option<f64>) {
     let before =
         trials.iter().filter(|trial| trial.before.reward_valid).filter_map(|trial| trial.before.reward);
     let after = trials.iter().filter_map(|trial| trial.after.as_ref());
     let after = after.filter(|after| after.reward_valid).filter_map(|after| after.reward);
     (mean(&before.collect::<Vec<_>>()), mean(&after.collect::<Vec<_>>()))
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }

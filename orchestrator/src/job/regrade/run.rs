@@ -76,12 +76,11 @@ impl Prepared {
         let log = Log::create(&dir.log()).map_err(write(dir.log()))?;
         let progress = Progress::for_stderr(settings.quiet);
         progress.note(&summary::beginning(&self.job, &self.version, self.trials.len(), self.is_continued));
-        let extras = self.file.job.overrides()?.extras()?;
         let shared = Shared {
             job: &self.job,
             host,
             timeouts: self.file.job.timeouts(&self.file.own),
-            extras: &extras,
+            extras: &self.extras,
             cancellation,
         };
         let run = Run { prepared: self, settings, shared: &shared, dir: &dir, log: &log, admin };

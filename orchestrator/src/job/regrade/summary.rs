@@ -10,7 +10,7 @@ use super::records::{changes, means};
 use super::report::{Outcome, RegradedTrial, Standing};
 use crate::common::shell::word;
 use crate::common::shown_path::shown;
-use crate::common::words::number;
+use crate::common::words::{counted, number};
 use crate::job::summary::table::{Column, Table};
 use crate::job_dir::JobDir;
 
@@ -20,8 +20,7 @@ const ROWS: usize = 20;
 /// Returns the line at the beginning.
 pub(super) fn beginning(job: &JobDir, version: &RewardVersion, trials: usize, is_continued: bool) -> String {
     let verb = if is_continued { "completing" } else { "making" };
-    let trials =
-        if trials == 1 { "1 completed trial".to_owned() } else { format!("{trials} completed trials") };
+    let trials = counted(trials as u64, "completed trial");
     format!("{verb} version {version} of the rewards of {}: {trials}", shown(job.path()).display())
 }
 
@@ -59,7 +58,7 @@ impl fmt::Display for RegradeSummary<'_> {
         }
         writeln!(f, "{}\n", tasks_table(&report.trials))?;
         for (why, count) in reasons(&report.trials) {
-            let trials = if count == 1 { "1 trial".to_owned() } else { format!("{count} trials") };
+            let trials = counted(count as u64, "trial");
             writeln!(f, "not regraded: {trials}: {why}")?;
         }
         if report.left > 0 {
@@ -105,13 +104,13 @@ fn trials_table(trials: &[RegradedTrial]) -> Table {
 }
 
 fn tasks_table(trials: &[RegradedTrial]) -> Table {
-    let mut by_task: BTreeMap<&str, Vec<RegradedTrial>> = BTreeMap::new();
+    let mut by_task: BTreeMap<&str, Vec<&RegradedTrial>> = BTreeMap::new();
     for trial in trials {
-        by_task.entry(&trial.task).or_default().push(trial.clone());
+        by_task.entry(&trial.task).or_default().push(trial);
     }
     let numbers = ["trials", "regraded", "mean before", "mean after", "up", "down"].map(Column::number);
     let mut table = Table::new([Column::text("task")].into_iter().chain(numbers).collect(), None);
-    let all = (by_task.len() > 1).then(|| ("all tasks", trials.to_vec()));
+    let all = (by_task.len() > 1).then(|| ("all tasks", trials.iter().collect()));
     for (task, trials) in by_task.into_iter().chain(all) {
         let shown = |mean: Option<f64>| mean.map_or("-".to_owned(), number);
         let (before, after) = means(&trials);

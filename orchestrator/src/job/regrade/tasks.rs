@@ -12,7 +12,7 @@ use crate::job::config::{JobConfig, JobFile};
 use crate::job::tasks::{self, fnmatch};
 use crate::job::{JobError, tasks::JobTask};
 use crate::task::{MissingVariables, Runner, Task, TaskFiles, UsedTables};
-use crate::trial::TrialExtras;
+use crate::trial::{TaskOverrides, TrialExtras};
 
 /// The tasks whose tests verify the trials, by name.
 pub(super) struct Tasks {
@@ -32,6 +32,7 @@ impl Tasks {
     pub(super) async fn load(
         settings: &RegradeSettings,
         file: &JobFile,
+        overrides: &TaskOverrides,
         extras: &TrialExtras,
     ) -> Result<Self, RegradeError> {
         let found = if settings.paths.is_empty() {
@@ -46,7 +47,6 @@ impl Tasks {
         if !found.unusable.is_empty() {
             return Err(RegradeError::Unusable(found.unusable));
         }
-        let overrides = file.job.overrides()?;
         // No agent runs, so only the tests read variables of this host.
         let used = UsedTables { solution: false, verifier: true, mcp_servers: false };
         let mut missing = Vec::new();

@@ -1,15 +1,16 @@
 //! The commands that continue a job which is not complete or has failed tests.
 
+use std::path::Path;
+
 use crate::common::shell::word;
-use crate::common::shown_path::shown;
 use crate::common::words::counted;
 use crate::failure::Phase;
 use crate::job::JobReport;
 use crate::trial::TrialOutcome;
 
-/// Returns a line for each command that can improve the job.
-pub(super) fn next_steps(report: &JobReport) -> Vec<String> {
-    let dir = word(&shown(report.dir.path()).to_string_lossy());
+/// Returns a line for each command that can improve the job, whose directory is shown as `job_dir`.
+pub(super) fn next_steps(report: &JobReport, job_dir: &Path) -> Vec<String> {
+    let dir = word(&job_dir.to_string_lossy());
     let mut lines = Vec::new();
     let left = left_to_run(report);
     if left > 0 {

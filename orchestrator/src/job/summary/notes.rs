@@ -6,6 +6,7 @@ use rolltap_proxy::api::TrialStatus;
 
 use crate::agent_reported::Returned;
 use crate::common::words::counted;
+use crate::job::records::statistics::suspicious;
 use crate::trial::TrialOutcome;
 
 /// Returns a warning with the number of calls that cannot be trained on and their flaws, or `None` if there are none.
@@ -31,14 +32,13 @@ pub(super) fn empty_line(trials: &[TrialOutcome]) -> Option<String> {
 /// Returns a warning with the number of trials that are suspected of cheating and the reasons, or `None` if there are
 /// none.
 pub(super) fn suspicious_line(trials: &[TrialOutcome]) -> Option<String> {
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    let reasons = || trials.iter().filter_map(|trial| Some(trial.suspicious.as_ref()?.reasons()));
-    let suspicious = reasons().filter(|reasons| !reasons.is_empty()).count();
-    reasons().flatten().for_each(|reason| *counts.entry(reason).or_default() += 1);
-    let counts: Vec<_> = counts.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
-    (suspicious > 0).then(|| {
+    let count = trials.iter().filter(|trial| trial.is_suspicious()).count();
+    let by_reason = suspicious(trials);
+    let counts: Vec<_> =
+        by_reason.iter().map(|(reason, names)| format!("{reason} {}", names.len())).collect();
+    (count > 0).then(|| {
         format!(
-            "warning: {suspicious} of {} may have cheated ({}): result.json of each has the evidence, and their rewards are \
+            "warning: {count} of {} may have cheated ({}): result.json of each has the evidence, and their rewards are \
              unchanged",
             counted(trials.len() as u64, "trial"),
             counts.join(", ")
@@ -47,7 +47,7 @@ pub(super) fn suspicious_line(trials: &[TrialOutcome]) -> Option<String> {
 }
 
 /// The most trials that the summary names for doubtful records of their agents. The job's log has the others.
-const DOUBTFUL_TOLD: usize = 10;
+const DOUBTFUL_LISTED: usize = 10;
 
 /// Returns lines on the tokens that agents recorded: how many were used, and where they differ from the capture.
 pub(super) fn returned_lines(trials: &[TrialOutcome]) -> Vec<String> {
@@ -69,10 +69,10 @@ pub(super) fn returned_lines(trials: &[TrialOutcome]) -> Vec<String> {
         ));
     }
     let doubtful: Vec<_> = returned.iter().filter(|(_, returned)| returned.is_doubtful()).collect();
-    for (trial, returned) in doubtful.iter().take(DOUBTFUL_TOLD) {
+    for (trial, returned) in doubtful.iter().take(DOUBTFUL_LISTED) {
         lines.extend(returned.notes().into_iter().map(|note| format!("warning: {}: {note}", trial.name)));
     }
-    if let Some(more @ 1..) = doubtful.len().checked_sub(DOUBTFUL_TOLD) {
+    if let Some(more @ 1..) = doubtful.len().checked_sub(DOUBTFUL_LISTED) {
         let more = counted(more as u64, "more trial");
         lines.push(format!("warning: {more} whose agents handed back something doubtful"));
     }

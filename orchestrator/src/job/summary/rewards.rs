@@ -6,7 +6,7 @@ use crate::common::words::number;
 use crate::trial::{TrialOutcome, in_words};
 
 /// The most sets of names that get a warning of their own. A job's tasks rarely have more.
-const SETS_TOLD: usize = 10;
+const SETS_LISTED: usize = 10;
 
 /// Returns a trial's reward, or all its rewards with their names if it lacks one named `reward`.
 pub(super) fn cell(trial: &TrialOutcome) -> String {
@@ -25,10 +25,10 @@ pub(super) fn warnings(trials: &[TrialOutcome]) -> Vec<String> {
         let rule = trial.reward_rule.as_ref().map(ToString::to_string);
         *sets.entry((rule, trial.rewards.keys().map(String::as_str).collect())).or_default() += 1;
     }
-    let more = sets.len().saturating_sub(SETS_TOLD);
-    let told = sets.iter().take(SETS_TOLD);
+    let more = sets.len().saturating_sub(SETS_LISTED);
+    let shown = sets.iter().take(SETS_LISTED);
     let mut warnings: Vec<_> =
-        told.map(|((rule, names), count)| warning(rule.as_deref(), names, *count)).collect();
+        shown.map(|((rule, names), count)| warning(rule.as_deref(), names, *count)).collect();
     if more > 0 {
         warnings.push(format!("warning: {more} more sets of rewards make no number to train on"));
     }

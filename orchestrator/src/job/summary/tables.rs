@@ -67,8 +67,7 @@ pub(super) fn trials(trials: &[TrialOutcome], width: Option<usize>) -> Table {
 /// Returns the cause of the trial's failure, and a mark if the trial is suspected of cheating.
 fn remarks(trial: &TrialOutcome) -> String {
     let cause = trial.failure.as_ref().map(|failure| failure.cause.name());
-    let is_suspicious = trial.suspicious.as_ref().is_some_and(|found| !found.is_empty());
-    let mark = is_suspicious.then_some("suspicious");
+    let mark = trial.is_suspicious().then_some("suspicious");
     cause.into_iter().chain(mark).collect::<Vec<_>>().join(", ")
 }
 

@@ -34,7 +34,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// Whether the task says how its container is made.
+    /// Whether the task defines its container.
     fn has_container(&self) -> bool {
         let is_definition =
             |file: &String| file.ends_with("/Dockerfile") || file.ends_with("/docker-compose.yaml");

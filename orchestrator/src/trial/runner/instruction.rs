@@ -11,7 +11,7 @@ use crate::failure::{Cause, Phase, TrialFailure, environment_failure};
 use crate::job_dir::TrialDir;
 use crate::task::Task;
 use crate::trial::{CANCEL_GRACE, Round, Timing, Trial, in_words};
-use crate::verify::{self, Artifacts, Emptied, Rewards, make_empty};
+use crate::verify::{self, Artifacts, Rewards, empty_for_tests};
 
 /// One instruction of a trial.
 pub(crate) struct Instruction<'a> {
@@ -209,13 +209,7 @@ impl Trial<'_> {
     ) -> Result<Rewards, TrialFailure> {
         // The files of an earlier step would be taken for those of this step.
         if instruction.step.is_some() {
-            let paths = environment.paths();
-            let dirs = [
-                Emptied { dir: &paths.verifier_logs, is_open: true },
-                Emptied { dir: &paths.tests, is_open: false },
-            ];
-            let emptied = make_empty(environment, &dirs).await;
-            emptied.map_err(|error| environment_failure(Phase::Verifier, &error))?;
+            empty_for_tests(environment).await?;
         }
         verify::run_tests(self, environment, instruction.task, logs).await
     }

@@ -11,7 +11,7 @@ use crate::environment::{Environment, Exec};
 use crate::failure::{Cause, Phase, TrialFailure, environment_failure};
 use crate::task::{RewardStrategy, Step};
 use crate::trial::{Round, StepOutcome, Trial};
-use crate::verify::{Emptied, Rewards, make_empty};
+use crate::verify::{Emptied, Rewards, make_empty, of_tests};
 
 impl Trial<'_> {
     pub(crate) async fn run_steps(&mut self, environment: &mut Option<Environment>, opened: &TrialOpened) {
@@ -111,7 +111,7 @@ impl Trial<'_> {
                 dirs.extend([open(&paths.agent_logs), open(&paths.artifacts)]);
             }
             if tests_are_inside {
-                dirs.extend([open(&paths.verifier_logs), Emptied { dir: &paths.tests, is_open: false }]);
+                dirs.extend(of_tests(paths));
             }
             make_empty(environment, &dirs).await?;
             let Some(workdir) = &step.workdir else { return Ok(None) };
