@@ -108,7 +108,7 @@ impl Command {
         matches!(self, Self::Proxy(_) | Self::Sim(_) | Self::Agent(_) | Self::Env(_))
     }
 
-    /// Whether an option of the command asks for all details of the log.
+    /// Whether an option of the command turns on all details of the log.
     fn debugs(&self) -> bool {
         matches!(self, Self::Run(arguments) if arguments.debug)
     }

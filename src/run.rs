@@ -106,8 +106,11 @@ fn with_flags(mut file: JobFile, arguments: &mut Arguments) -> anyhow::Result<Jo
     own.reward = arguments.reward.take().or(own.reward.take());
     own.max_empty_trials = arguments.max_empty_trials.or(own.max_empty_trials);
     own.environment = arguments.environment.map(|kind| kind.to_string()).or(own.environment.take());
-    let (paths, agents) = (std::mem::take(&mut arguments.path), agents(arguments, job));
-    std::mem::take(&mut arguments.harbor).apply(job, paths, agents)?;
+    if let Some(agents) = agents(arguments, job) {
+        job.agents = Some(agents);
+    }
+    let paths = std::mem::take(&mut arguments.path);
+    std::mem::take(&mut arguments.harbor).apply(job, paths)?;
     // An upstream on the command line replaces the proxy of the file, and --proxy replaces its token and files too.
     if arguments.proxy.is_some() || !arguments.upstream.is_empty() {
         own.proxy = arguments.proxy.take();
@@ -132,6 +135,7 @@ fn agents(arguments: &mut Arguments, job: &JobConfig) -> Option<Vec<AgentEntry>>
     let models = std::mem::take(&mut arguments.model);
     let agents = match arguments.agent.take() {
         Some(name) => vec![AgentEntry { name: Some(name), ..AgentEntry::default() }],
+        None if models.is_empty() => return None,
         None => job.agents.clone()?,
     };
     if models.is_empty() {

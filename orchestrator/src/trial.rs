@@ -34,7 +34,7 @@ pub(crate) use context::TrialContext;
 pub use events::Events;
 pub use extras::TrialExtras;
 pub(crate) use healthcheck::wait_until_healthy;
-pub(crate) use in_words::in_words;
+pub(crate) use in_words::{in_words, verdict_in_words};
 pub(crate) use outcome::is_valid;
 pub use outcome::{Round, StepOutcome, Timing, TrialOutcome};
 pub use overrides::TaskOverrides;

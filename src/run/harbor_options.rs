@@ -1,5 +1,6 @@
 //! The options of `rolltap run` that set keys of the job file, with the names of Harbor's own options.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -87,8 +88,8 @@ struct AgentOptions {
     #[arg(long, visible_alias = "skills", value_name = "DIR")]
     skill: Vec<String>,
     /// Run at most this many trials of each agent at the same time.
-    #[arg(long, value_name = "NUMBER", value_parser = one_or_more::<usize>, allow_negative_numbers = true)]
-    n_concurrent_agents: Option<usize>,
+    #[arg(long, value_name = "NUMBER", value_parser = one_or_more::<NonZeroUsize>, allow_negative_numbers = true)]
+    n_concurrent_agents: Option<NonZeroUsize>,
 }
 
 #[derive(Args, Debug, Default)]
@@ -162,15 +163,9 @@ struct LimitOptions {
 }
 
 impl HarborOptions {
-    /// Sets the keys of the job. `paths` are those of `--path`, and `agents` are those of the flags, if any.
-    pub(super) fn apply(
-        self,
-        job: &mut JobConfig,
-        paths: Vec<PathBuf>,
-        agents: Option<Vec<AgentEntry>>,
-    ) -> anyhow::Result<()> {
+    /// Sets the keys of the job, which has the agents of the flags by now. `paths` are those of `--path`.
+    pub(super) fn apply(self, job: &mut JobConfig, paths: Vec<PathBuf>) -> anyhow::Result<()> {
         self.tasks.apply(job, paths)?;
-        job.agents = agents.or(job.agents.take());
         self.agents.apply(job)?;
         self.environment.apply(job);
         self.verifier.apply(job);
@@ -213,8 +208,7 @@ impl AgentOptions {
         for agent in job.agents.get_or_insert_with(|| vec![AgentEntry::default()]) {
             agent.mcp_servers.extend(servers.iter().cloned());
             agent.skills.extend(self.skill.iter().cloned());
-            agent.n_concurrent =
-                self.n_concurrent_agents.and_then(std::num::NonZeroUsize::new).or(agent.n_concurrent);
+            agent.n_concurrent = self.n_concurrent_agents.or(agent.n_concurrent);
         }
         Ok(())
     }

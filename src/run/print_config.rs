@@ -45,7 +45,11 @@ fn merge_agents(file: &mut JobFile, arguments: &Arguments) {
         }
         kwargs.extend(arguments.agent_kwarg.iter().cloned());
         for (key, value) in kwargs {
-            agent.kwargs.entry(key).or_insert(value);
+            // As in a job, `null` is an argument that is not set.
+            let given = agent.kwargs.entry(key).or_insert(Value::Null);
+            if given.is_null() {
+                *given = value;
+            }
         }
         for (name, value) in &arguments.agent_env {
             agent.env.entry(name.clone()).or_insert_with(|| value.clone());

@@ -35,23 +35,13 @@ impl Terminal {
     fn start(dir: &Path, args: &[String], width: u16, height: u16, env: &[(&str, &str)]) -> Self {
         let (mut pty, pts) = pty_process::blocking::open().unwrap();
         pty.resize(pty_process::Size::new(height, width)).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rolltap"))
-            .args(args)
-            .current_dir(dir)
-            .env("TERM", "xterm-256color")
-            .envs(env.iter().copied());
-        let is_foreign = |name: &str| {
-            name.starts_with("ROLLTAP_")
-                || name.starts_with("OTEL_")
-                || name.contains("COLOR")
-                || name == "CI"
-        };
-        for (name, _) in std::env::vars().filter(|(name, _)| is_foreign(name)) {
-            if env.iter().all(|(given, _)| *given != name) {
-                command = command.env_remove(name);
-            }
+        let args: Vec<_> = args.iter().map(String::as_str).collect();
+        let mut command = rolltap(dir, &args);
+        for (name, _) in std::env::vars().filter(|(name, _)| name.contains("COLOR") || name == "CI") {
+            command.env_remove(name);
         }
-        let child = command.spawn(pts).unwrap();
+        command.env("TERM", "xterm-256color").envs(env.iter().copied());
+        let child = Command::from(command).spawn(pts).unwrap();
         let parser = Arc::new(Mutex::new(vt100::Parser::new(
             height.try_into().unwrap(),
             width.try_into().unwrap(),

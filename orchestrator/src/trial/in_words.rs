@@ -39,6 +39,14 @@ impl TrialOutcome {
     }
 }
 
+/// Describes the rewards of tests in a line of a log.
+pub(crate) fn verdict_in_words(rewards: &BTreeMap<String, f64>) -> String {
+    match in_words(rewards, f64::to_string) {
+        none if none.is_empty() => "the tests left no number".to_owned(),
+        rewards => format!("the tests gave {rewards}"),
+    }
+}
+
 /// Formats rewards for people: `correctness 1, speed 0.5`.
 pub(crate) fn in_words<N: Display>(rewards: &BTreeMap<String, f64>, number: impl Fn(&f64) -> N) -> String {
     let said: Vec<_> = rewards.iter().map(|(name, value)| format!("{name} {}", number(value))).collect();

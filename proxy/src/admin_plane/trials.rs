@@ -60,10 +60,10 @@ pub(super) async fn reward(
 
 /// The reward of this body. Members that the body lacks are those of [`Reward::from_named`].
 fn reward_of(put: PutReward) -> Reward {
-    let named = Reward::from_named(put.rewards.clone());
-    let reward = put.reward.or(named.reward);
-    let valid = put.valid.unwrap_or(reward.is_some());
-    let PutReward { failure_cause, version, suspicious, .. } = put;
+    let PutReward { reward, rewards, valid, failure_cause, version, suspicious } = put;
+    let named = Reward::from_named(rewards);
+    let reward = reward.or(named.reward);
+    let valid = valid.unwrap_or(reward.is_some());
     Reward { reward, valid, failure_cause, rewards: named.rewards, version, suspicious }
 }
 

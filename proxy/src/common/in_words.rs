@@ -43,7 +43,7 @@ pub fn in_words(message: &str) -> String {
         return text;
     }
     let text = WORDS.iter().fold(message.to_owned(), |text, (serde, words)| text.replace(serde, words));
-    // The name of a Rust type helps nobody who writes a file.
+    // The name of a Rust type has no meaning for the author of a file.
     let (before, rest) = match text.split_once("expected struct ") {
         Some(split) => split,
         None => return text,

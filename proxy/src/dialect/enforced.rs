@@ -50,7 +50,7 @@ pub enum InvalidSampling {
     /// The key belongs to the agent's own request, or the proxy sets it for its record.
     #[error("sampling.{0} is not how tokens are sampled: it cannot be enforced")]
     NotSampling(&'static str),
-    /// The key is a typing error: vLLM would ignore it without a word.
+    /// The key is a typing error: vLLM would ignore it without an error.
     #[error("sampling.{given}: no key of vLLM's chat request has this name; did you mean {known:?}?")]
     Misspelt {
         /// The key as given.

@@ -53,14 +53,13 @@ impl TrialRewards {
     /// number there, because a reward of another verifier would not be comparable. A version that did not examine the
     /// trial has the reasons of the original.
     pub fn of(&self, version: Option<&RewardVersion>) -> Reward {
-        let original = || self.original.clone().unwrap_or_default();
-        let Some(version) = version else { return original() };
+        let Some(version) = version else { return self.original.clone().unwrap_or_default() };
         let mut reward = self.versions.get(version).cloned().unwrap_or_else(|| Reward {
             failure_cause: Some(NO_REWARD_VERSION.to_owned()),
             version: Some(version.clone()),
             ..Reward::default()
         });
-        reward.suspicious = reward.suspicious.or_else(|| original().suspicious);
+        reward.suspicious = reward.suspicious.or_else(|| self.original.as_ref()?.suspicious.clone());
         reward
     }
 }
@@ -70,16 +69,6 @@ impl Reward {
     /// entry, else `None`: a choice among several names would be a guess. The reward is valid if there is a number.
     pub fn from_named(rewards: BTreeMap<String, f64>) -> Self {
         Self::by_rule(rewards, None)
-    }
-
-    /// The same result with the number that a later rule chooses. A reward that was invalid only for lack of a choice
-    /// becomes valid.
-    #[must_use]
-    pub fn chosen_by(self, rule: Option<&RewardRule>) -> Self {
-        let Some(rule) = rule else { return self };
-        let reward = rule.of(&self.rewards);
-        let lacked_a_choice = self.reward.is_none() && self.failure_cause.is_none();
-        Self { reward, valid: reward.is_some() && (self.valid || lacked_a_choice), ..self }
     }
 
     /// The reward that these numbers make by a user's rule. Without a rule, see [`Self::from_named`]. A sum that

@@ -62,6 +62,20 @@ impl RewardRule {
         }
     }
 
+    /// Returns the number to train on by this rule in place of `own`, the recorded one, and whether it is valid. A reward
+    /// that was invalid only for lack of a choice becomes valid.
+    pub(crate) fn instead_of(
+        &self,
+        own: Option<f64>,
+        rewards: &BTreeMap<String, f64>,
+        is_valid: bool,
+        has_failed: bool,
+    ) -> (Option<f64>, bool) {
+        let reward = self.of(rewards);
+        let lacked_a_choice = own.is_none() && !has_failed;
+        (reward, reward.is_some() && (is_valid || lacked_a_choice))
+    }
+
     /// Returns the names that the rule needs. The mean and the sum need none in particular.
     pub fn names(&self) -> Vec<&str> {
         match self {

@@ -8,8 +8,8 @@ use crate::failure::{Cause, Phase, TimeoutPolicy, TrialFailure, chain};
 use crate::job_dir::{JobDir, Log, TrialDir};
 use crate::task::{RewardStrategy, SeparateVerifier, Task};
 use crate::trial::runner::start::started_within;
-use crate::trial::runner::steps::overall;
-use crate::trial::{DOWNLOAD_TIMEOUT, Round, StepOutcome, TrialExtras, stop_in_time};
+use crate::trial::runner::steps::{overall, truncated};
+use crate::trial::{DOWNLOAD_TIMEOUT, Round, StepOutcome, TrialExtras, stop_in_time, verdict_in_words};
 use crate::verify::{self, Artifacts, Rewards, VerificationContext, empty_for_tests};
 
 /// The parts that all verifications of a job share.
@@ -56,9 +56,7 @@ impl Grading<'_> {
         verdict.rewards.truncated.iter().for_each(|note| self.log.line(note));
         self.log.line(match &verdict.failure {
             Some(failure) => format!("failed: {failure}"),
-            None => {
-                format!("the tests gave {}", crate::trial::in_words(&verdict.rewards.rewards, f64::to_string))
-            }
+            None => verdict_in_words(&verdict.rewards.rewards),
         });
         Ok(verdict)
     }
@@ -95,7 +93,8 @@ impl Grading<'_> {
             outcomes.push(StepOutcome { name: step.name.clone(), round });
         }
         let strategy: RewardStrategy = self.task.config.multi_step_reward_strategy.unwrap_or_default();
-        Ok(Verdict { rewards: overall(&outcomes, strategy).unwrap_or_default(), failure })
+        let rewards = overall(&outcomes, strategy).unwrap_or_default();
+        Ok(Verdict { rewards: Rewards { truncated: truncated(&outcomes), ..rewards }, failure })
     }
 
     /// Runs the tests in a copy of the container in which the agent worked. The container itself does not change.

@@ -10,7 +10,7 @@ use crate::environment::{Environment, LogDirs};
 use crate::failure::{Cause, Phase, TrialFailure, environment_failure};
 use crate::job_dir::TrialDir;
 use crate::task::Task;
-use crate::trial::{CANCEL_GRACE, Round, Timing, Trial, in_words};
+use crate::trial::{CANCEL_GRACE, Round, Timing, Trial, verdict_in_words};
 use crate::verify::{self, Artifacts, Rewards, empty_for_tests};
 
 /// One instruction of a trial.
@@ -191,10 +191,7 @@ impl Trial<'_> {
     fn take_verdict(&self, verdict: Result<Rewards, TrialFailure>, round: &mut Round) {
         match verdict {
             Ok(rewards) => {
-                self.log.line(match in_words(&rewards.rewards, f64::to_string) {
-                    said if said.is_empty() => "the tests left no number".to_owned(),
-                    said => format!("the tests gave {said}"),
-                });
+                self.log.line(verdict_in_words(&rewards.rewards));
                 round.verdict = Some(rewards);
             }
             Err(failure) => self.fail_round(round, failure),

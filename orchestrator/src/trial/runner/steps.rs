@@ -48,12 +48,7 @@ impl Trial<'_> {
             }
         }
         let strategy = self.task.config.multi_step_reward_strategy.unwrap_or_default();
-        let truncated = |step: &StepOutcome| {
-            let verdict = step.round.verdict.as_ref();
-            let notes = verdict.map(|verdict| verdict.truncated.clone()).unwrap_or_default();
-            notes.into_iter().map(|note| format!("step {}: {note}", step.name)).collect::<Vec<_>>()
-        };
-        self.outcome.verifier_truncated = self.outcome.steps.iter().flat_map(truncated).collect();
+        self.outcome.verifier_truncated = truncated(&self.outcome.steps);
         let rewards = overall(&self.outcome.steps, strategy);
         self.outcome.take_verdict(rewards);
     }
@@ -138,6 +133,15 @@ impl Trial<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// Returns what was too large to be stored whole, with the name of its step.
+pub(crate) fn truncated(steps: &[StepOutcome]) -> Vec<String> {
+    let notes = |step: &StepOutcome| {
+        let notes = step.round.verdict.iter().flat_map(|verdict| &verdict.truncated);
+        notes.map(|note| format!("step {}: {note}", step.name)).collect::<Vec<_>>()
+    };
+    steps.iter().flat_map(notes).collect()
 }
 
 /// Returns the rewards of a task with steps, or `None` if no step was verified.

@@ -134,9 +134,14 @@ pub fn prepare(rows: Vec<RolloutRow>, reward: &Reward, options: &PrepareOptions)
 
 /// The number to train on of a trial that sampled nothing, as the plan of an export counts it.
 fn without_rows(reward: &Reward, options: &PrepareOptions) -> Option<f64> {
-    let Reward { reward, valid, .. } = reward.clone().chosen_by(options.reward.as_ref());
-    let valid = reward.filter(|_| valid);
-    valid.or((options.failed == Failed::Zero).then_some(0.0))
+    let (number, is_valid) = match &options.reward {
+        None => (reward.reward, reward.valid),
+        Some(rule) => {
+            let has_failed = reward.failure_cause.is_some();
+            rule.instead_of(reward.reward, &reward.rewards, reward.valid, has_failed)
+        }
+    };
+    number.filter(|_| is_valid).or((options.failed == Failed::Zero).then_some(0.0))
 }
 
 /// The trial as the only trial of an export. `None` if it has no rows or the rules leave it out.

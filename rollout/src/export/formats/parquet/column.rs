@@ -143,14 +143,14 @@ impl<S: Scalar> Column for S {
     }
 }
 
-impl<S: Scalar> Column for Option<S> {
-    const LEAVES: usize = 1;
+/// A value that may be null. Most lists and all maps are never null: an empty one has the same meaning.
+impl<C: Column> Column for Option<C> {
+    const LEAVES: usize = C::LEAVES;
 
-    // Most lists and all maps are never null: an empty one has the same meaning.
     const REPETITION: Repetition = Repetition::OPTIONAL;
 
     fn schema_of(name: &str, repetition: Repetition) -> Result<Type, ParquetError> {
-        S::schema_of(name, repetition)
+        C::schema_of(name, repetition)
     }
 
     fn shred(&self, at: Place, leaves: &mut [LeafBuffer]) -> Result<(), Unrepresentable> {
@@ -162,7 +162,7 @@ impl<S: Scalar> Column for Option<S> {
     }
 
     fn assemble(node: &Node, leaves: &mut [Leaf]) -> Result<Self, Mismatch> {
-        if node.take_null(leaves)? { Ok(None) } else { S::assemble(node, leaves).map(Some) }
+        if node.take_null(leaves)? { Ok(None) } else { C::assemble(node, leaves).map(Some) }
     }
 
     fn absent() -> Option<Self> {
@@ -188,33 +188,6 @@ impl<C: Column> Column for Vec<C> {
     fn assemble(node: &Node, leaves: &mut [Leaf]) -> Result<Self, Mismatch> {
         not_null::<Self>(node, leaves)?;
         if node.take_empty(leaves)? { Ok(Self::new()) } else { C::assemble_all(node, leaves) }
-    }
-}
-
-/// A list whose absence differs from an empty list.
-impl<C: Column> Column for Option<Vec<C>> {
-    const LEAVES: usize = C::LEAVES;
-
-    const REPETITION: Repetition = Repetition::OPTIONAL;
-
-    fn schema_of(name: &str, repetition: Repetition) -> Result<Type, ParquetError> {
-        Vec::<C>::schema_of(name, repetition)
-    }
-
-    fn shred(&self, at: Place, leaves: &mut [LeafBuffer]) -> Result<(), Unrepresentable> {
-        match self {
-            Some(list) => list.shred(at.present(), leaves)?,
-            None => push_nulls(at, leaves),
-        }
-        Ok(())
-    }
-
-    fn assemble(node: &Node, leaves: &mut [Leaf]) -> Result<Self, Mismatch> {
-        if node.take_null(leaves)? { Ok(None) } else { Vec::assemble(node, leaves).map(Some) }
-    }
-
-    fn absent() -> Option<Self> {
-        Some(None)
     }
 }
 

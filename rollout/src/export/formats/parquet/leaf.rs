@@ -130,8 +130,8 @@ impl Leaf {
     }
 
     fn values<P: DataType>(&self) -> &[P::T] {
-        let values: Option<&Chunk<P>> = self.values.as_any().downcast_ref();
-        values.map_or(&[], |chunk| chunk.values.as_slice())
+        let values: &dyn Any = &*self.values;
+        values.downcast_ref::<Chunk<P>>().map_or(&[], |chunk| chunk.values.as_slice())
     }
 }
 
@@ -162,8 +162,6 @@ trait Values: Any + Send {
 
     /// The number of decoded values.
     fn len(&self) -> usize;
-
-    fn as_any(&self) -> &dyn Any;
 }
 
 struct Chunk<P: DataType> {
@@ -195,10 +193,6 @@ impl<P: DataType> Values for Chunk<P> {
 
     fn len(&self) -> usize {
         self.values.len()
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 

@@ -17,9 +17,6 @@ pub(super) trait Scalar: Sized {
     /// The type of the stored values.
     type Physical: DataType;
 
-    /// Returns the value as it is stored.
-    fn stored(&self) -> Result<<Self::Physical as DataType>::T, Unrepresentable>;
-
     /// Returns the size of the stored values in bytes.
     fn stored_bytes(values: &[Self]) -> usize {
         values.len().saturating_mul(<Self::Physical as DataType>::get_type_size())
@@ -32,12 +29,7 @@ pub(super) trait Scalar: Sized {
     fn store_all(
         values: &[Self],
         out: &mut Vec<<Self::Physical as DataType>::T>,
-    ) -> Result<(), Unrepresentable> {
-        for value in values {
-            out.push(value.stored()?);
-        }
-        Ok(())
-    }
+    ) -> Result<(), Unrepresentable>;
 
     /// Returns all values of a list.
     fn read_all(stored: &[<Self::Physical as DataType>::T]) -> Result<Vec<Self>, Mismatch> {
@@ -57,10 +49,6 @@ macro_rules! as_it_is {
             const TYPE: ScalarType = ScalarType::$scalar;
 
             type Physical = $physical;
-
-            fn stored(&self) -> Result<Self, Unrepresentable> {
-                Ok(*self)
-            }
 
             fn read(stored: &Self) -> Result<Self, Mismatch> {
                 Ok(*stored)
@@ -88,10 +76,6 @@ impl Scalar for u8 {
     const TYPE: ScalarType = ScalarType::UInt8;
 
     type Physical = Int32Type;
-
-    fn stored(&self) -> Result<i32, Unrepresentable> {
-        Ok(i32::from(*self))
-    }
 
     fn read(stored: &i32) -> Result<Self, Mismatch> {
         let outside = |_| Mismatch::new(format!("is {stored}, UInt8 is expected"));
@@ -122,10 +106,6 @@ impl Scalar for String {
 
     type Physical = ByteArrayType;
 
-    fn stored(&self) -> Result<ByteArray, Unrepresentable> {
-        Ok(ByteArray::from(self.as_str()))
-    }
-
     fn stored_bytes(texts: &[Self]) -> usize {
         // Each text follows its length in 32 bits.
         texts.iter().map(|text| text.len().saturating_add(size_of::<u32>())).fold(0, usize::saturating_add)
@@ -135,6 +115,11 @@ impl Scalar for String {
         let text = stored.as_utf8().map_err(|_| Mismatch::new("is not UTF-8, Utf8 is expected"))?;
         Ok(text.to_owned())
     }
+
+    fn store_all(texts: &[Self], out: &mut Vec<ByteArray>) -> Result<(), Unrepresentable> {
+        out.extend(texts.iter().map(|text| ByteArray::from(text.as_str())));
+        Ok(())
+    }
 }
 
 impl Scalar for Timestamp {
@@ -142,14 +127,17 @@ impl Scalar for Timestamp {
 
     type Physical = Int64Type;
 
-    fn stored(&self) -> Result<i64, Unrepresentable> {
-        // 64 bits of nanoseconds end in 2262.
-        i64::try_from(self.as_nanosecond()).map_err(|_| {
-            Unrepresentable::new(format!("the time {self} is outside 1677 to 2262, which Parquet holds"))
-        })
-    }
-
     fn read(stored: &i64) -> Result<Self, Mismatch> {
         Self::from_nanosecond(i128::from(*stored)).map_err(|error| Mismatch::new(error.to_string()))
+    }
+
+    fn store_all(times: &[Self], out: &mut Vec<i64>) -> Result<(), Unrepresentable> {
+        for time in times {
+            // 64 bits of nanoseconds end in 2262.
+            out.push(i64::try_from(time.as_nanosecond()).map_err(|_| {
+                Unrepresentable::new(format!("the time {time} is outside 1677 to 2262, which Parquet holds"))
+            })?);
+        }
+        Ok(())
     }
 }

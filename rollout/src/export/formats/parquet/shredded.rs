@@ -105,8 +105,10 @@ impl LeafBuffer {
         self.repetitions.push(at.repetition);
         self.repetitions.resize(self.definitions.len() + count, at.depth);
         self.definitions.resize(self.definitions.len() + count, at.definition);
-        let values: Option<&mut Buffer<P>> = self.values.as_any_mut().downcast_mut();
-        let values = values.ok_or_else(|| Unrepresentable::new("the column has another physical type"))?;
+        let values: &mut dyn Any = &mut *self.values;
+        let values = values
+            .downcast_mut::<Buffer<P>>()
+            .ok_or_else(|| Unrepresentable::new("the column has another physical type"))?;
         Ok(&mut values.0)
     }
 
@@ -128,8 +130,6 @@ trait Values: Any + Send {
         definitions: Option<&[i16]>,
         repetitions: Option<&[i16]>,
     ) -> Result<(), ParquetError>;
-
-    fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
 struct Buffer<P: DataType>(Vec<P::T>);
@@ -150,10 +150,6 @@ impl<P: DataType> Values for Buffer<P> {
         };
         chunk.write_batch(&self.0, definitions, repetitions)?;
         Ok(())
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }
 

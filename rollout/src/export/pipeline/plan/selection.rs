@@ -5,7 +5,6 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::{LeftOut, PlanError, groups};
 use crate::export::pipeline::rules::{Comparison, Failed, Rules, ShortGroups};
 use crate::export::pipeline::survey::{Seen, Survey};
-use crate::rollout::Reward;
 
 /// A trial during the selection.
 pub(super) struct Candidate<'a> {
@@ -98,14 +97,13 @@ fn candidates(survey: &Survey) -> Result<Vec<Candidate<'_>>, PlanError> {
 
 fn candidate<'a>(seen: &'a Seen, rules: &Rules) -> Result<Candidate<'a>, PlanError> {
     let facts = &seen.facts;
-    let given = Reward {
-        rewards: facts.rewards.clone(),
-        reward: facts.reward,
-        valid: facts.reward_valid,
-        failure_cause: facts.failure_cause.clone(),
-        ..Reward::default()
+    let (reward, valid) = match &rules.reward {
+        None => (facts.reward, facts.reward_valid),
+        Some(rule) => {
+            let has_failed = facts.failure_cause.is_some();
+            rule.instead_of(facts.reward, &facts.rewards, facts.reward_valid, has_failed)
+        }
     };
-    let Reward { reward, valid, .. } = given.chosen_by(rules.reward.as_ref());
     if let Some(value) = reward.filter(|reward| !reward.is_finite()) {
         return Err(PlanError::Reward { trial_id: facts.trial_id.clone(), value });
     }
