@@ -12,13 +12,7 @@ use rolltap_testing::http_client;
 use serde_json::Value;
 
 use super::jobs::task;
-use super::program::{Ended, Running, rolltap, unused_address};
-
-fn simulator(dir: &Path) -> (Running, String) {
-    let mut sim = Running::start(dir, &["sim", "--listen", "127.0.0.1:0"]);
-    let url = sim.next_url();
-    (sim, url)
-}
+use super::program::{Ended, rolltap, simulator, unused_address};
 
 /// Runs the command beside the servers of this test.
 async fn doctor(dir: &Path, args: &[&str]) -> Ended {
@@ -41,7 +35,7 @@ fn finding(report: &Value, check: &str) -> (String, String) {
 #[tokio::test]
 async fn nothing_is_broken_before_the_simulator() {
     let dir = tempfile::tempdir().unwrap();
-    let (_sim, url) = simulator(dir.path());
+    let (_sim, url) = simulator(dir.path(), None);
     let ended = doctor(dir.path(), &["--upstream", &url]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     for check in ["prompt ids", "sampled ids", "logprobs", "stream", "responses", "messages", "n = 2"] {
@@ -55,7 +49,7 @@ async fn nothing_is_broken_before_the_simulator() {
 #[tokio::test]
 async fn a_directory_without_a_tokenizer_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    let (_sim, url) = simulator(dir.path());
+    let (_sim, url) = simulator(dir.path(), None);
     let ended = doctor(dir.path(), &["--upstream", &url, "--tokenizer", "nowhere"]).await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("nowhere"), "{}", ended.stderr);
@@ -121,7 +115,7 @@ fn strip(body: Bytes) -> Bytes {
 #[tokio::test]
 async fn a_router_that_removes_ids_is_found_and_stops_a_job() {
     let dir = tempfile::tempdir().unwrap();
-    let (_sim, url) = simulator(dir.path());
+    let (_sim, url) = simulator(dir.path(), None);
     let router = gateway(&url, strip).await;
     let ended = doctor(dir.path(), &["--upstream", &router, "--json"]).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
@@ -154,7 +148,7 @@ fn of_an_old_vllm(body: Bytes) -> Bytes {
 #[tokio::test]
 async fn an_old_vllm_is_broken_and_needs_an_update() {
     let dir = tempfile::tempdir().unwrap();
-    let (_sim, url) = simulator(dir.path());
+    let (_sim, url) = simulator(dir.path(), None);
     let old = gateway(&url, of_an_old_vllm).await;
     let ended = doctor(dir.path(), &["--upstream", &old, "--json"]).await;
     let report: Value = serde_json::from_str(&ended.stdout).unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::jobs::{read, results, task};
-use super::program::{Ended, Running, repository, run};
+use super::program::{Ended, repository, run, simulator};
 
 /// An agent that sends its instruction to the model once, by bash alone.
 const ASKS: &str = r#"url=${OPENAI_BASE_URL#http://}; host=${url%%/*}
@@ -44,11 +44,11 @@ fn only(dir: &Path) -> Value {
 }
 
 fn run_command(dir: &Path, task: &Path, command: &str, more: &[&str]) -> Ended {
-    let mut sim = Running::start(dir, &["sim", "--listen", "127.0.0.1:0"]);
+    let (_sim, url) = simulator(dir, None);
     let task = task.display().to_string();
     let job =
         ["run", "-p", &task, "-e", "local", "--job-name", "it", "-a", "command", "--agent-command", command];
-    run(dir, &[&job[..], &["--upstream", &sim.next_url()], more].concat())
+    run(dir, &[&job[..], &["--upstream", &url], more].concat())
 }
 
 #[test]
@@ -63,10 +63,7 @@ fn commands_of_captured_answers_mark_a_trial() {
              content = \"{content}\"\ntool_calls = [{{ name = \"act\", arguments = {arguments} }}]\n"
         );
     }
-    fs::write(dir.path().join("script.toml"), script).unwrap();
-    let sim = ["sim", "--listen", "127.0.0.1:0", "--script", "script.toml"];
-    let mut sim = Running::start(dir.path(), &sim);
-    let upstream = sim.next_url();
+    let (_sim, upstream) = simulator(dir.path(), Some(&script));
     let job =
         ["run", "-p", "tasks", "-e", "local", "--job-name", "it", "-a", "command", "--agent-command", ASKS];
     let ended = run(dir.path(), &[&job[..], &["--upstream", &upstream, "--no-preflight", "--json"]].concat());

@@ -122,6 +122,26 @@ impl Drop for Running {
     }
 }
 
+/// A script of the simulator whose model ends each task of the terminal agent at once.
+pub(crate) const ENDS_AT_ONCE: &str = r#"
+[[conversation]]
+[[conversation.turn]]
+[[conversation.turn.answer]]
+content = '{"analysis": "", "plan": "", "commands": [], "task_complete": true}'
+"#;
+
+/// Starts the simulator with this script, or with random answers. Returns its URL too.
+pub(crate) fn simulator(dir: &Path, script: Option<&str>) -> (Running, String) {
+    let mut args = vec!["sim", "--listen", "127.0.0.1:0"];
+    if let Some(script) = script {
+        std::fs::write(dir.join("script.toml"), script).unwrap();
+        args.extend(["--script", "script.toml"]);
+    }
+    let mut sim = Running::start(dir, &args);
+    let url = sim.next_url();
+    (sim, url)
+}
+
 /// Returns the absolute path of a file of the repository.
 pub(crate) fn repository(path: &str) -> String {
     format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use rolltap_testing::{limit, until};
 use serde_json::{Value, json};
 
-use super::jobs::task;
-use super::program::{Ended, Running, json as read, run};
+use super::jobs::{read, task};
+use super::program::{ENDS_AT_ONCE, Ended, Running, run, simulator};
 
 /// The tests of a verifier that is wrong.
 const WRONG: &str = "echo 0 > /logs/verifier/reward.txt";
@@ -35,12 +35,7 @@ impl Stage {
     /// Runs the job with more files in its task, through a proxy that is not the job's own if `has_proxy`.
     fn start(config: Option<&str>, test: &str, files: &[(&str, &str)], has_proxy: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let answer = r#"content = '{"analysis": "", "plan": "", "commands": [], "task_complete": true}'"#;
-        let script =
-            format!("[[conversation]]\n[[conversation.turn]]\n[[conversation.turn.answer]]\n{answer}\n");
-        fs::write(dir.path().join("script.toml"), script).unwrap();
-        let mut sim =
-            Running::start(dir.path(), &["sim", "--listen", "127.0.0.1:0", "--script", "script.toml"]);
+        let (sim, url) = simulator(dir.path(), Some(ENDS_AT_ONCE));
         let task = task(dir.path(), "one", test);
         if let Some(config) = config {
             fs::write(task.join("task.toml"), config).unwrap();
@@ -50,7 +45,7 @@ impl Stage {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let (path, url) = (task.display().to_string(), sim.next_url());
+        let path = task.display().to_string();
         let mut proxy = has_proxy.then(|| {
             let planes = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", "store"];
             Running::start(dir.path(), &[&["proxy", "--upstream", &url], &planes[..]].concat())

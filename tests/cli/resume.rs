@@ -7,7 +7,7 @@ use rolltap_testing::{limit, until};
 use serde_json::{Value, json};
 
 use super::jobs::{read, results, task};
-use super::program::{Ended, Running, run};
+use super::program::{ENDS_AT_ONCE, Ended, Running, run, simulator};
 
 /// Returns a test script. The first test passes, and all others wait for a file `go`.
 fn waiting(dir: &Path) -> String {
@@ -28,14 +28,8 @@ struct Stage {
 impl Stage {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let answer = r#"content = '{"analysis": "", "plan": "", "commands": [], "task_complete": true}'"#;
-        let script =
-            format!("[[conversation]]\n[[conversation.turn]]\n[[conversation.turn.answer]]\n{answer}\n");
-        fs::write(dir.path().join("script.toml"), script).unwrap();
-        let sim = ["sim", "--listen", "127.0.0.1:0", "--script", "script.toml"];
-        let mut sim = Running::start(dir.path(), &sim);
+        let (sim, url) = simulator(dir.path(), Some(ENDS_AT_ONCE));
         let task = task(dir.path(), "waiting", &waiting(dir.path())).display().to_string();
-        let url = sim.next_url();
         let args =
             ["run", "-p", &task, "-a", "terminal", "-e", "local", "-k", "2", "-n", "1", "--job-name", "it"];
         let args = args.into_iter().chain(["--upstream", &url]).map(str::to_owned).collect();

@@ -13,7 +13,7 @@ use regex::Regex;
 use rolltap_testing::limit;
 
 use super::jobs::task;
-use super::program::{Running, rolltap, run};
+use super::program::{Running, rolltap, run, simulator};
 
 /// The script of a model that declares each task complete at once.
 const MODEL: &str = r#"
@@ -146,10 +146,7 @@ impl Job {
             "[environment.healthcheck]\ncommand = \"echo the database is down; exit 1\"\nretries = 1\n";
         let config = format!("[environment]\ndocker_image = \"unused\"\n{check}interval_sec = 0.01\n");
         fs::write(dir.path().join("tasks/broken/task.toml"), config).unwrap();
-        fs::write(dir.path().join("model.toml"), MODEL).unwrap();
-        let sim = ["sim", "--listen", "127.0.0.1:0", "--script", "model.toml"];
-        let mut sim = Running::start(dir.path(), &sim);
-        let upstream = sim.next_url();
+        let (sim, upstream) = simulator(dir.path(), Some(MODEL));
         let args = [
             "run",
             "-p",

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rolltap_sim as sim;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::testbed;
-use crate::program::{Job, check, text};
+use crate::program::{Job, both_outputs, check, text};
 
 /// The model writes a file, and then sends the completion twice, because the agent asks for a confirmation.
 const SCRIPT: &str = r#"
@@ -42,10 +42,6 @@ fn result(job: &Job) -> Value {
 fn trial_dir(job: &Job) -> Option<std::path::PathBuf> {
     let entries = fs::read_dir(job.dir()).ok()?;
     entries.map(|entry| entry.unwrap().path()).find(|path| path.join("trial.log").is_file())
-}
-
-fn both_outputs(output: &Output) -> String {
-    format!("{}\n{}", text(&output.stdout), text(&output.stderr))
 }
 
 fn write(dir: &Path, files: &[(&str, &str)]) {

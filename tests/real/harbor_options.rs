@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::harness::testbed;
-use crate::program::text;
+use crate::program::{both_outputs, rolltap, text};
 
 /// Returns options, commands and environments of the installed package.
 fn of_harbor() -> Value {
@@ -28,11 +28,6 @@ fn rows() -> BTreeMap<BTreeSet<String>, String> {
         .collect()
 }
 
-fn rolltap(args: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_rolltap")).args(args).output().unwrap();
-    format!("{}{}", text(&output.stdout), text(&output.stderr))
-}
-
 fn names(list: &Value) -> BTreeSet<String> {
     list.as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
 }
@@ -49,7 +44,7 @@ fn every_option_of_harbor_is_in_the_table_and_every_option_of_the_table_exists()
     let missing: Vec<_> = options.difference(&in_table).collect();
     let invented: Vec<_> = in_table.difference(&options).collect();
     assert!(missing.is_empty() && invented.is_empty(), "missing: {missing:?}, invented: {invented:?}");
-    let help = rolltap(&["run", "--help"]);
+    let help = both_outputs(&rolltap(&["run", "--help"]));
     let own: BTreeSet<_> = help.split(|letter: char| !(letter.is_alphanumeric() || letter == '-')).collect();
     for (names, here) in rows.iter().filter(|(_, here)| here.starts_with("the same")) {
         for name in names {
@@ -63,7 +58,7 @@ fn every_option_of_harbor_is_in_the_table_and_every_option_of_the_table_exists()
         rows.iter().filter(|(names, here)| in_table.contains(*names) && !here.starts_with("the same"))
     {
         for name in names {
-            let answer = rolltap(&["run", "-p", ".", name]);
+            let answer = both_outputs(&rolltap(&["run", "-p", ".", name]));
             assert!(answer.contains("which is an option of harbor run. "), "{name}: {answer}");
         }
     }
@@ -75,13 +70,13 @@ fn every_command_and_environment_of_harbor_is_answered() {
     let harbor = of_harbor();
     let rows = rows();
     let commands: BTreeSet<_> = rows.keys().flatten().filter(|name| !name.starts_with('-')).collect();
-    let help = rolltap(&["--help"]);
+    let help = both_outputs(&rolltap(&["--help"]));
     for command in names(&harbor["commands"]) {
         let is_own = help.lines().any(|line| line.split_whitespace().next() == Some(&command));
         assert!(is_own || commands.contains(&command), "{command}");
     }
     for environment in names(&harbor["environments"]).iter().filter(|name| *name != "docker") {
-        let answer = rolltap(&["run", "-p", ".", "-e", environment]);
+        let answer = both_outputs(&rolltap(&["run", "-p", ".", "-e", environment]));
         let expected = format!("-e harbor --harbor-env {environment}");
         assert!(answer.contains(&expected), "{environment}: {answer}");
     }

@@ -10,7 +10,7 @@ use rolltap_testing::{limit, until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::program::{Job, text};
+use crate::program::{Job, both_outputs, text};
 
 const REWARD: &str = "echo 1 >/logs/verifier/reward.txt\n";
 
@@ -29,10 +29,6 @@ fn task(toml: &str, more: &[(&str, &str)]) -> TempDir {
 fn prebuilt(more: &str) -> String {
     let image = std::env::var("ROLLTAP_TESTBED_PREBUILT").unwrap();
     format!("[environment]\ndocker_image = \"{image}\"\n{more}")
-}
-
-fn both_outputs(output: &Output) -> String {
-    format!("{}\n{}", text(&output.stdout), text(&output.stderr))
 }
 
 /// Returns the only trial's directory and result.

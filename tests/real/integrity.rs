@@ -9,7 +9,7 @@ use rolltap_sim as sim;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::program::{Job, text};
+use crate::program::{Job, both_outputs};
 
 /// The agent runs its instruction, which is encoded so that no rule reads it: only the environment has signs.
 const AGENT: &str = "echo \"$ROLLTAP_INSTRUCTION\" | base64 -d | bash";
@@ -92,7 +92,7 @@ async fn results(job: &Job, tasks: &Path, script: &str, arguments: &[&str]) -> B
     let mut command = job.command(&["-n", "4", "--no-preflight", "--upstream", &upstream, "-p"]);
     command.arg(tasks).args(arguments);
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let said = format!("{}\n{}", text(&output.stdout), text(&output.stderr));
+    let said = both_outputs(&output);
     assert!(output.status.success(), "{said}");
     let dirs = fs::read_dir(job.dir()).unwrap().map(|entry| entry.unwrap().path().join("result.json"));
     let read = |path| serde_json::from_slice::<Value>(&fs::read(path).unwrap()).unwrap();

@@ -42,13 +42,23 @@ impl Job {
     pub(crate) fn left_in_docker(&self) -> Vec<String> {
         let label = format!("label=dev.rolltap.job={}", self.name);
         let lists: [&[&str]; 3] = [&["ps", "-aq"], &["network", "ls", "-q"], &["images", "-q"]];
-        let listed = lists
-            .iter()
-            .map(|list| Command::new("docker").args(*list).args(["--filter", &label]).output().unwrap());
-        listed
-            .flat_map(|output| text(&output.stdout).lines().map(str::to_owned).collect::<Vec<_>>())
-            .collect()
+        lists.iter().flat_map(|list| listed(&[list, &["--filter", &label][..]].concat())).collect()
     }
+}
+
+/// Returns the lines that a command of `docker` prints.
+pub(crate) fn listed(docker: &[&str]) -> Vec<String> {
+    let output = Command::new("docker").args(docker).output().unwrap();
+    text(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+/// Runs the program to its end.
+pub(crate) fn rolltap(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rolltap")).args(arguments).output().unwrap()
+}
+
+pub(crate) fn both_outputs(output: &Output) -> String {
+    format!("{}\n{}", text(&output.stdout), text(&output.stderr))
 }
 
 /// Runs `rolltap check` on a path.

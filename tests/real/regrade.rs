@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::program::{Job, check, text};
+use crate::program::{Job, both_outputs, check, listed, rolltap};
 
 const IMAGE: &str = "rolltap-testbed/hello:1";
 /// Tests that are wrong: no work earns a reward.
@@ -37,16 +37,12 @@ fn change_tests(task: &Path) {
     fs::remove_file(task.join("tests/old")).unwrap();
 }
 
-fn rolltap(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rolltap")).args(arguments).output().unwrap()
-}
-
 /// Runs a job file of the oracle in Docker.
 fn run(job: &Job, dir: &Path, file: &Value) {
     let path = dir.join("job.json");
     fs::write(&path, file.to_string()).unwrap();
     let output = job.command(&["-c", path.to_str().unwrap()]).output().unwrap();
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{}", both_outputs(&output));
 }
 
 fn result(job: &Job) -> Value {
@@ -65,7 +61,7 @@ fn separate_tests_are_run_again_on_the_collected_artifacts() {
     change_tests(&task);
     let path = job.dir().display().to_string();
     let output = rolltap(&["regrade", &path]);
-    let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+    let said = both_outputs(&output);
     assert!(output.status.success(), "{said}");
     let result = result(&job);
     assert_eq!(
@@ -98,7 +94,7 @@ fn tests_in_the_agents_container_are_run_again_in_a_copy_of_it() {
     // The container does not change, so the tests can run again and again.
     for version in ["regrade-1", "regrade-2"] {
         let output = rolltap(&["regrade", &path]);
-        let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        let said = both_outputs(&output);
         assert!(output.status.success() && said.contains(version), "{said}");
     }
     assert_eq!(result(&job)["stats"]["mean_after"], 1.0);
@@ -106,7 +102,7 @@ fn tests_in_the_agents_container_are_run_again_in_a_copy_of_it() {
     assert_eq!(listed(&["images", "-q", "rolltap-regrade"]), Vec::<String>::new(), "no copy is left");
     assert_eq!(listed(&["ps", "-aq", "--filter", &format!("label=dev.rolltap.kept={}", job.name)]).len(), 2);
     let checked = rolltap(&["check", &path, "--reward-version", "regrade-1"]);
-    assert!(checked.status.success(), "{}{}", text(&checked.stdout), text(&checked.stderr));
+    assert!(checked.status.success(), "{}", both_outputs(&checked));
 }
 
 /// Removes the kept containers of a job.
@@ -118,9 +114,4 @@ impl Drop for Kept {
             let _ = Command::new("docker").args(["rm", "-f", &id]).output();
         }
     }
-}
-
-fn listed(arguments: &[&str]) -> Vec<String> {
-    let output = Command::new("docker").args(arguments).output().unwrap();
-    text(&output.stdout).lines().map(str::to_owned).collect()
 }
