@@ -149,8 +149,7 @@ pub(crate) fn repository(path: &str) -> String {
 
 /// Returns an address of this host on which no process listens.
 pub(crate) fn unused_address() -> String {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    format!("http://{free}")
+    format!("http://127.0.0.1:{}", rolltap_testing::free_port())
 }
 
 pub(crate) fn json(path: &Path) -> serde_json::Value {

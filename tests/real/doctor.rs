@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use rolltap_testing::{TestAuthority, eventually, get};
+use rolltap_testing::{TestAuthority, eventually, free_port, get};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -72,10 +72,6 @@ impl Drop for Gateway {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 impl Gateway {

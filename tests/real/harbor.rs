@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rolltap_sim as sim;
-use rolltap_testing::limit;
+use rolltap_testing::{free_port, limit};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -100,7 +100,7 @@ async fn terminus_2_in_harbors_hands_is_captured_as_harbor_collects_it() {
         command.args(["--agent-kwarg", kwarg]);
     }
     // The agent gets the public URL, as on another machine.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let (listen, public) = (format!("127.0.0.1:{port}"), format!("http://localhost:{port}"));
     command.args(["--listen", &listen, "--public-url", &public]);
     command.arg("-p").arg(task.path());

@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 
+use rolltap_testing::free_port;
 use tempfile::TempDir;
 
-use super::gateway::{Kind, free_port};
+use super::gateway::Kind;
 use crate::installed_agents::{CLAUDE_CODE, HELLO, assert_solved_and_captured};
 use crate::own_tls::{address_for_containers, job_with};
 

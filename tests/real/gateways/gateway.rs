@@ -1,11 +1,11 @@
 //! nginx, HAProxy and Caddy with the files of `deploy/`, on ports and in folders of their own.
 
 use std::fs::{self, File};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use rolltap_testing::{TestAuthority, eventually};
+use rolltap_testing::{TestAuthority, eventually, free_port};
 use tempfile::TempDir;
 
 use super::client::Client;
@@ -230,11 +230,6 @@ fn write_certificates(authority: &TestAuthority, host: &str, dir: &Path) {
     fs::write(dir.join("certificate.pem"), certificate).unwrap();
     fs::write(dir.join("key.pem"), key).unwrap();
     fs::write(dir.join("authority.pem"), authority.pem()).unwrap();
-}
-
-/// Returns a port of this machine on which nothing listens.
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Returns the path of a program. Debian's servers are in directories that an ordinary user's PATH lacks.
