@@ -8,6 +8,7 @@ pub(crate) mod lists;
 mod prompts;
 mod versions;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use answers::Answers;
@@ -187,9 +188,9 @@ impl Recorder {
         self.answers.get_or_insert_default();
     }
 
-    /// Removes and returns the collected messages, in the form of request messages, with the index of their choice. A
-    /// message is `None` if it could not be read. Empty if no messages were collected.
-    pub(crate) fn take_answers(&mut self) -> Vec<(u32, Option<serde_json::Value>)> {
+    /// Removes and returns the collected messages as JSON texts, in the form of request messages, with the index of their
+    /// choice. A message is `None` if it could not be read. Empty if no messages were collected.
+    pub(crate) fn take_answers(&mut self) -> Vec<(u32, Option<String>)> {
         self.answers.take().map(Answers::finish).unwrap_or_default()
     }
 
@@ -240,7 +241,7 @@ impl Recorder {
         }
         let sampled = choice.token_ids.len() - ids_before;
         let of_prompt = if part.begins_with_prompt { part.logprobs.len().saturating_sub(sampled) } else { 0 };
-        choice.logprobs.extend(part.logprobs.iter().skip(of_prompt));
+        choice.logprobs.extend_from_slice(part.logprobs.get(of_prompt..).unwrap_or_default());
         if sampled > 0 {
             versions::stamp(choice, ids_before, self.call.policy_version, version);
         }
@@ -328,7 +329,9 @@ impl Recorder {
             None => (status, error),
         };
         self.call.status = status;
-        let redacted = |text: String| self.redaction.redacted(&text).into_owned();
+        let redacted = |text: String| {
+            if let Cow::Owned(redacted) = self.redaction.redacted(&text) { redacted } else { text }
+        };
         self.call.error = error.map(redacted);
         self.call.model = redacted(std::mem::take(&mut self.call.model));
         self.call.served_model.take_if(|served| *served == self.call.model);

@@ -1,12 +1,12 @@
 //! The conversations of a trial, and the search for the answer that a request continues.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rolltap_rollout::branch_cause::BranchCause;
 use rolltap_rollout::call::{Call, CallStatus};
 use rolltap_rollout::continuation::AnswerRef;
-use serde_json::Value;
 
 use super::conversation::{Conversations, Known, KnownConversation, Link, TreePosition};
 use super::fingerprint::Fingerprint;
@@ -40,11 +40,25 @@ struct MemoryState {
     /// Parsed inputs of requests, by the fingerprint of their texts.
     inputs: HashMap<Fingerprint, Arc<PromptInputs>>,
     /// The latest answers that are long enough to be recognised.
-    telling: VecDeque<Words>,
+    telling: VecDeque<TellingAnswer>,
     /// The meaning of each conversation's first message that is not an instruction.
     tasks: HashSet<Fingerprint>,
     /// Set when the trial takes no further calls: nothing is stored any more.
     is_closed: bool,
+}
+
+/// A recent answer. Few requests need its words, so they are parsed on demand.
+#[derive(Debug)]
+struct TellingAnswer {
+    message: Arc<StoredMessage>,
+    /// Inner `None` if the answer is too short to be recognised.
+    words: OnceCell<Option<Words>>,
+}
+
+impl TellingAnswer {
+    fn words(&self) -> Option<&Words> {
+        self.words.get_or_init(|| self.message.words(TELLING_LENGTH)).as_ref()
+    }
 }
 
 /// The result of the lookup of a request.
@@ -86,9 +100,9 @@ pub(super) enum Maker {
 pub(super) type Answers = BTreeMap<u32, Arc<StoredMessage>>;
 
 /// Converts answers to the form in which clients send them back.
-pub(super) fn read_answers(answers: Vec<(u32, Option<Value>)>) -> Answers {
-    let readable = |(choice, message): (u32, Option<Value>)| {
-        Some((choice, Arc::new(StoredMessage::of_answer(&message?)?)))
+pub(super) fn read_answers(answers: Vec<(u32, Option<String>)>) -> Answers {
+    let readable = |(choice, message): (u32, Option<String>)| {
+        Some((choice, Arc::new(StoredMessage::of_answer(message?))))
     };
     answers.into_iter().filter_map(readable).collect()
 }
@@ -308,18 +322,19 @@ impl MemoryState {
         }
     }
 
-    fn has_said(&mut self, answer: &StoredMessage) {
-        if let Some(words) = answer.words(TELLING_LENGTH) {
+    fn has_said(&mut self, answer: &Arc<StoredMessage>) {
+        if answer.may_have_words(TELLING_LENGTH) {
             if self.telling.len() == LATEST_ANSWERS {
                 self.telling.pop_front();
             }
-            self.telling.push_back(words);
+            self.telling.push_back(TellingAnswer { message: Arc::clone(answer), words: OnceCell::new() });
         }
     }
 
     /// Returns whether a message that is not an answer repeats a recent answer. Then the agent took over a summary.
     fn holds_an_answer(&self, messages: &[Arc<StoredMessage>]) -> bool {
-        let says = |message: &&Arc<StoredMessage>| self.telling.iter().any(|words| message.says(words));
+        let telling = || self.telling.iter().filter_map(TellingAnswer::words);
+        let says = |message: &&Arc<StoredMessage>| telling().any(|words| message.says(words));
         let short = messages.iter().filter(|message| message.text().len() <= LONGEST_LOOKED_THROUGH);
         short.filter(says).any(|message| message.role() != "assistant")
     }

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::fingerprint::Fingerprint;
 use super::message_eq::Reading;
 use crate::render::renderer::{self, Renderer};
+use crate::wire::json_scan::Cursor;
 
 /// A stored message.
 #[derive(Debug)]
@@ -30,12 +31,10 @@ impl StoredMessage {
         text.starts_with('{').then(|| Self::new(text.into(), as_sent))
     }
 
-    /// Creates a message from an answer, in the form in which a client would send it back. `None` if `json` is not an
-    /// object.
-    pub(super) fn of_answer(json: &Value) -> Option<Self> {
-        let text = json.is_object().then(|| json.to_string())?;
-        let as_sent = Fingerprint::of(&text);
-        Some(Self::new(text.into(), as_sent))
+    /// Creates a message from an answer, in the form in which a client would send it back.
+    pub(super) fn of_answer(json: String) -> Self {
+        let as_sent = Fingerprint::of(&json);
+        Self::new(json.into(), as_sent)
     }
 
     /// Creates a message from the stored text of an answer.
@@ -90,6 +89,13 @@ impl StoredMessage {
         self.json().is_some_and(|message| texts(&message).any(|text| text.contains(&*words.plain)))
     }
 
+    /// Whether [`Self::words`] may return words, by the length of their JSON.
+    pub(super) fn may_have_words(&self, at_least: usize) -> bool {
+        // A message with a short text may have long calls of tools.
+        let content = content_of(&self.text);
+        self.text.len() >= at_least && content.is_none_or(|content| content.len() >= at_least)
+    }
+
     /// Returns the message's text as words to search for. `None` if the content is not a single text of at least
     /// `at_least` bytes.
     pub(super) fn words(&self, at_least: usize) -> Option<Words> {
@@ -129,6 +135,17 @@ impl Words {
     }
 }
 
+/// Returns the content of a message as JSON text. `None` if there is none, and for texts of unusual form.
+fn content_of(message: &str) -> Option<&str> {
+    let mut found = None;
+    Cursor::new(message).object(|cursor, key| {
+        let value = cursor.value()?;
+        found = found.or(Some(value).filter(|_| key == "content"));
+        Some(())
+    })?;
+    found
+}
+
 /// Returns the texts of a message's content.
 fn texts(message: &Value) -> impl Iterator<Item = &str> {
     let content = message.get("content");
@@ -145,7 +162,7 @@ mod tests {
     use super::*;
 
     fn read(message: &Value) -> StoredMessage {
-        StoredMessage::of_answer(message).unwrap()
+        StoredMessage::of_answer(message.to_string())
     }
 
     #[test]

@@ -7,7 +7,6 @@ use rolltap_rollout::call::{Call, CallStatus};
 use rolltap_rollout::continuation::{AnswerRef, Class, Continuation};
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::token_list::TokenList;
-use serde_json::Value;
 
 use super::memory::{Looked, Maker, Memory, PendingAnswer, Predecessor, read_answers};
 use super::message::StoredMessage;
@@ -146,7 +145,7 @@ impl Plan {
         self,
         memory: &Memory,
         call: &Arc<Call>,
-        answers: Vec<(u32, Option<Value>)>,
+        answers: Vec<(u32, Option<String>)>,
         redaction: &Redaction,
     ) -> Arc<StoredConversation> {
         let answers = read_answers(answers);

@@ -6,8 +6,6 @@
 mod calls;
 mod text;
 
-use serde_json::{Map, Value};
-
 use self::calls::Calls;
 use self::text::Text;
 use super::find_or_push;
@@ -49,14 +47,14 @@ impl Answers {
         self.is_incomplete = true;
     }
 
-    /// Returns the messages in the form of request messages, with the index of their choice. A message is `None` if it
-    /// could not be read. The form is
+    /// Returns the messages as JSON texts, in the form of request messages, with the index of their choice. A message is
+    /// `None` if it could not be read. The form is
     ///
     /// `{"role":…,"content":…,"reasoning":…,"tool_calls":[{"id":…,"type":…,"function":{"name":…,"arguments":…}}]}`.
     ///
     /// Empty members are omitted, except `content`, which is `null`: every stream begins with an empty content, so empty
     /// and absent mean the same. `arguments` is the model's text, or empty if there is none.
-    pub(crate) fn finish(mut self) -> Vec<(u32, Option<Value>)> {
+    pub(crate) fn finish(mut self) -> Vec<(u32, Option<String>)> {
         self.choices.sort_by_key(|message| message.choice);
         let is_whole = |message: &ChoiceMessage| !self.is_incomplete && !message.is_unreadable;
         let finished = self.choices.into_iter().map(|message| {
@@ -88,19 +86,22 @@ impl ChoiceMessage {
         Some(())
     }
 
-    fn finish(self) -> Option<Value> {
-        let role = self.role.finish()?.unwrap_or_else(|| "assistant".to_owned());
-        let mut message = Map::from_iter([
-            ("role".to_owned(), role.into()),
-            ("content".to_owned(), self.content.finish()?.into()),
-        ]);
-        if let Some(reasoning) = self.reasoning.finish()? {
-            message.insert("reasoning".to_owned(), reasoning.into());
+    fn finish(self) -> Option<String> {
+        let mut message = String::with_capacity(96 + self.content.length() + self.reasoning.length());
+        message.push_str("{\"role\":");
+        self.role.write("\"assistant\"", &mut message)?;
+        message.push_str(",\"content\":");
+        self.content.write("null", &mut message)?;
+        if !self.reasoning.is_empty() {
+            message.push_str(",\"reasoning\":");
+            self.reasoning.write("null", &mut message)?;
         }
         if let Some(calls) = self.calls.finish()? {
-            message.insert("tool_calls".to_owned(), calls);
+            message.push_str(",\"tool_calls\":");
+            message.push_str(&calls.to_string());
         }
-        Some(message.into())
+        message.push('}');
+        Some(message)
     }
 }
 

@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::dialect::chat::answer::{ChatAnswerOptions, event, whole};
@@ -9,7 +9,7 @@ use crate::recorder::{CallStart, Recorder};
 fn put_together<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<Value> {
     let mut answers = Answers::default();
     parts.into_iter().for_each(|part| answers.part(0, part));
-    answers.finish().pop().and_then(|(_, message)| message)
+    finished(answers.finish()).pop().and_then(|(_, message)| message)
 }
 
 /// Returns the recorder's messages for a recorded answer: the body of a whole one, or of a stream.
@@ -23,7 +23,17 @@ fn messages_of(body: &str) -> Vec<(u32, Option<Value>)> {
         }),
         None => drop(whole(body, &asked, &mut recorder)),
     }
-    recorder.take_answers()
+    finished(recorder.take_answers())
+}
+
+/// Parses messages. Their texts must be as serde writes them.
+fn finished(messages: Vec<(u32, Option<String>)>) -> Vec<(u32, Option<Value>)> {
+    let parsed = |text: String| {
+        let message: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(message.to_string(), text);
+        message
+    };
+    messages.into_iter().map(|(choice, text)| (choice, text.map(parsed))).collect()
 }
 
 /// Removes the calls' ids, which vLLM draws anew for each answer.
@@ -121,7 +131,7 @@ fn what_is_no_message_is_none_and_others_stay() {
         answers.part(0, part);
         answers.part(0, "{}");
         let b = json!({"role": "assistant", "content": "b"});
-        assert_eq!(answers.finish(), [(0, None), (1, Some(b))], "{part}");
+        assert_eq!(finished(answers.finish()), [(0, None), (1, Some(b))], "{part}");
     }
 }
 
@@ -257,7 +267,7 @@ proptest! {
             }
         }
         let expected: Vec<_> = (0..).zip(messages.into_iter().map(Some)).collect();
-        prop_assert_eq!(answers.finish(), expected);
+        prop_assert_eq!(finished(answers.finish()), expected);
     }
 
     #[test]
@@ -277,7 +287,7 @@ proptest! {
         let mut answers = Answers::default();
         parts.iter().for_each(|part| answers.part(0, part));
         answers.part(1, &other);
-        answers.finish();
+        finished(answers.finish());
     }
 
     #[test]
