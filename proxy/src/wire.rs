@@ -2,5 +2,6 @@
 
 pub(crate) mod chunk_edit;
 pub(crate) mod json_edit;
+pub(crate) mod json_number;
 pub(crate) mod json_scan;
 pub(crate) mod sse;

@@ -78,6 +78,14 @@ impl<'a> Cursor<'a> {
         self.rest().starts_with(text.as_bytes()).then(|| self.at += text.len())
     }
 
+    /// Consumes what `read` reads. It gets the bytes that follow, and returns its result with the bytes that remain. They
+    /// must begin after an ASCII character.
+    pub(crate) fn read<T>(&mut self, read: impl FnOnce(&'a [u8]) -> Option<(T, &'a [u8])>) -> Option<T> {
+        let (read, rest) = read(self.rest())?;
+        self.at = self.text.len() - rest.len();
+        Some(read)
+    }
+
     /// Consumes `null` if it comes next, and returns whether it did.
     pub(crate) fn null(&mut self) -> bool {
         let is_null = self.next() == Some(b'n') && self.rest().starts_with(b"null");
