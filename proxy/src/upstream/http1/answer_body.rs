@@ -92,7 +92,13 @@ impl AnswerBody {
         let mut whole = Vec::new();
         if let Framing::Length(length) = self.framing {
             let length = usize::try_from(length).ok().filter(|&length| length <= limits.bytes);
-            whole.reserve_exact(length.ok_or(AnswerError::TooLong(limits.bytes))?.min(TRUSTED_LENGTH));
+            let length = length.ok_or(AnswerError::TooLong(limits.bytes))?;
+            if length == self.arrived.len() {
+                // A short answer arrives together with its head, and needs no copy.
+                self.framing = Framing::Length(0);
+                return Ok(std::mem::take(&mut self.arrived));
+            }
+            whole.reserve_exact(length.min(TRUSTED_LENGTH));
         }
         loop {
             let more = poll_fn(|cx| self.poll_into(cx, &mut whole));
