@@ -68,7 +68,10 @@ impl Reservation {
             return Err(BudgetFull::OfAll);
         }
         held.total += more;
-        held.of.insert(self.trial.clone(), of_trial + more);
+        match held.of.get_mut(&self.trial) {
+            Some(of_trial) => *of_trial += more,
+            None => drop(held.of.insert(self.trial.clone(), more)),
+        }
         self.taken += more;
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::{PoisonError, RwLock};
 
+use memchr::memchr2;
 use regex::Regex;
 
 /// The replacement for a secret.
@@ -21,6 +22,9 @@ const SECRET_HEADERS: [&str; 7] = [
 
 /// Minimum length of a known secret, in bytes. Shorter secrets are words that occur in ordinary text.
 const SHORTEST_SECRET: usize = 8;
+
+/// Minimum length of a key or token in bytes: its prefix and 64 hexadecimal digits.
+const SHORTEST_KEY: usize = 67;
 
 /// Recognizes secrets in text: keys of trials, tokens of `rolltap admin-token`, values of headers, matches of configured
 /// patterns, and known secrets.
@@ -101,10 +105,14 @@ impl Redaction {
                 text = Cow::Owned(text.replace(secret.as_str(), REDACTED));
             }
         }
-        for pattern in self.keys.iter().chain(&self.patterns) {
+        // Most texts are short names, which a glance rules out.
+        let keys = self.keys.as_ref().filter(|_| text.len() >= SHORTEST_KEY);
+        for pattern in keys.into_iter().chain(&self.patterns) {
             replace(&mut text, pattern, REDACTED);
         }
-        if let Some(pattern) = &self.headers {
+        if let Some(pattern) = &self.headers
+            && memchr2(b':', b'=', text.as_bytes()).is_some()
+        {
             replace(&mut text, pattern, "${1}${2}${3}[redacted]");
         }
         text

@@ -246,7 +246,8 @@ impl Effective<'_> {
     }
 
     pub(crate) fn sampling(&self, defaults: SamplingDefaults) -> Sampling {
-        let stated = SAMPLING_KEYS.into_iter().filter_map(|key| Some((key.to_owned(), self.get(key)?)));
+        let stated =
+            SAMPLING_KEYS.into_iter().filter_map(|key| self.get(key).map(|value| (key.to_owned(), value)));
         Sampling {
             temperature: self.get_as("temperature").or(defaults.temperature),
             top_p: self.get_as("top_p").or(defaults.top_p),

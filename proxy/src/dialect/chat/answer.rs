@@ -30,9 +30,13 @@ pub(crate) struct Hidden {
     pub(super) is_null: bool,
 }
 
+/// The minimum number of bytes of a token with its logprob in a whole answer.
+const BYTES_OF_TOKEN: usize = 80;
+
 /// Records a whole answer and returns its form for the agent, or `None` if it is forwarded unchanged.
 pub(crate) fn whole(body: &str, asked: &ChatAnswerOptions, recorder: &mut Recorder) -> Option<Vec<u8>> {
-    let mut logprobs = Vec::new();
+    // Mostly the list of logprobs is the longest part, so it need not grow.
+    let mut logprobs = Vec::with_capacity(body.len() / BYTES_OF_TOKEN);
     let Some(answer) = ChatAnswer::read(body, &mut logprobs) else {
         recorder.unreadable();
         return None;
