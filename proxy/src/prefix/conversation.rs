@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::fingerprint::Fingerprint;
+use super::fingerprint::{ByFingerprint, Fingerprint};
 use super::message::StoredMessage;
 
 /// Estimated bytes of a message in addition to its text. The text counts twice: as it was sent, and as the template
@@ -36,15 +36,15 @@ pub(super) type KnownConversation = Option<Arc<Link>>;
 /// All messages of a trial.
 #[derive(Debug, Default)]
 pub(super) struct Conversations {
-    messages: HashMap<Fingerprint, Arc<StoredMessage>>,
+    messages: HashMap<Fingerprint, Arc<StoredMessage>, ByFingerprint>,
     /// The estimated memory of the messages, in bytes.
     bytes: u64,
     groups: Vec<Vec<Arc<Link>>>,
     links: u32,
     /// The group that follows a position, by the text of a message, for each spelling that was sent.
-    by_text: HashMap<(TreePosition, Fingerprint), SpellingGroup>,
+    by_text: HashMap<(TreePosition, Fingerprint), SpellingGroup, ByFingerprint>,
     /// The group that follows a position, by the meaning of its messages.
-    by_meaning: HashMap<(TreePosition, Fingerprint), SpellingGroup>,
+    by_meaning: HashMap<(TreePosition, Fingerprint), SpellingGroup, ByFingerprint>,
     /// The only group that follows a position. Its meaning has not been needed yet.
     alone: HashMap<TreePosition, SpellingGroup>,
     /// Positions at which the meanings of messages have been compared.
@@ -82,12 +82,14 @@ impl Conversations {
         let mut known = Known::default();
         let mut places = vec![TreePosition::default()];
         for message in messages {
-            let groups: Vec<SpellingGroup> =
-                places.iter().filter_map(|&place| self.behind(place, message)).collect();
-            let links = groups.iter().filter_map(|&group| self.groups.get(group)).flatten().cloned();
-            let (same, changed): (Vec<_>, Vec<_>) =
-                links.partition(|link| link.message.admits_reasoning_of(message));
-            known.changed.extend(changed);
+            let mut same = Vec::new();
+            for &place in &places {
+                let Some(group) = self.behind(place, message) else { continue };
+                for link in self.groups.get(group).into_iter().flatten() {
+                    let is_same = link.message.admits_reasoning_of(message);
+                    if is_same { &mut same } else { &mut known.changed }.push(Arc::clone(link));
+                }
+            }
             if same.is_empty() {
                 break;
             }

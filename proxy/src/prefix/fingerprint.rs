@@ -1,7 +1,7 @@
 //! A hash that shows whether two texts are equal without storing the texts. Its cost is one pass over the text.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::LazyLock;
 
 use twox_hash::XxHash3_128;
@@ -30,6 +30,32 @@ impl Fingerprint {
         first.copy_from_slice(&self.0.to_le_bytes());
         second.copy_from_slice(&next.0.to_le_bytes());
         Self(XxHash3_128::oneshot_with_seed(*KEY, &both))
+    }
+}
+
+/// Builds the hashes of maps whose keys contain a fingerprint.
+pub(super) type ByFingerprint = BuildHasherDefault<FingerprintHasher>;
+
+/// Takes the bits of a fingerprint as its hash. They are random, and no attacker can predict them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FingerprintHasher(u64);
+
+impl Hasher for FingerprintHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u32(byte.into()));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // The factor spreads small numbers over all bits: it is 2^64 divided by the golden ratio.
+        self.0 = (self.0.rotate_left(5) ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write_u128(&mut self, fingerprint: u128) {
+        self.0 ^= fingerprint as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 
