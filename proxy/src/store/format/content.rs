@@ -104,7 +104,7 @@ impl Packer {
 
     /// Appends logprobs, which precede the body of a record.
     pub(crate) fn pack_planes(&mut self, planes: &Planes, out: &mut Vec<u8>) -> io::Result<()> {
-        planes.pack(&mut self.of_planes, out)
+        planes.pack(&mut self.of_planes, &mut self.compressed, out)
     }
 
     /// Appends a record's content. `plain` precedes the body and is never compressed.

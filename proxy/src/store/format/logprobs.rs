@@ -12,6 +12,10 @@ use super::varint::{Numbers, NumbersMut};
 
 /// Planes with fewer bytes are not compressed, because the gain is not worth the time.
 const COMPRESSED_FROM: usize = 128;
+/// Planes with more bytes are always compressed, because they gain from small differences in frequency too.
+const JUDGED_UP_TO: usize = 4096;
+/// A plane is noise if fewer than one of so many pairs of its bytes are equal. Of random bytes it is one of 256.
+const EVEN: u64 = 64;
 /// The maximum length of a plane. Answers are limited to 1 GiB of JSON, so no plane is longer.
 const LONGEST: u64 = 1 << 30;
 
@@ -32,21 +36,26 @@ impl Planes {
         }
     }
 
-    /// Appends the length of the planes, and then each plane with its packed length.
+    /// Appends the length of the planes, and then each plane with its packed length. `compressed` is a buffer.
     pub(crate) fn pack(
         &self,
         compressor: &mut zstd::bulk::Compressor<'_>,
+        compressed: &mut Vec<u8>,
         out: &mut Vec<u8>,
     ) -> io::Result<()> {
         let [first, ..] = &self.0;
         out.put_number(first.len() as u64);
         for plane in &self.0 {
-            let compressed = match plane.len() {
-                ..COMPRESSED_FROM => None,
-                _ => Some(compressor.compress(plane)?).filter(|compressed| compressed.len() < plane.len()),
-            };
-            // The reader takes a plane of full length as not compressed.
-            let packed = compressed.as_deref().unwrap_or(plane);
+            let mut packed = plane;
+            if plane.len() >= COMPRESSED_FROM && !is_noise(plane) {
+                compressed.clear();
+                compressed.reserve(zstd::zstd_safe::compress_bound(plane.len()));
+                compressor.compress_to_buffer(plane, compressed)?;
+                // The reader takes a plane of full length as not compressed.
+                if compressed.len() < plane.len() {
+                    packed = compressed;
+                }
+            }
             out.put_number(packed.len() as u64);
             out.extend_from_slice(packed);
         }
@@ -72,6 +81,23 @@ impl Planes {
         let [a, b, c, d] = &self.0;
         Taking([a, b, c, d])
     }
+}
+
+/// Whether the bytes of a short plane are so evenly distributed that its compression would only cost time.
+fn is_noise(plane: &[u8]) -> bool {
+    if plane.len() > JUDGED_UP_TO {
+        return false;
+    }
+    let mut counts = [0_u32; 256];
+    for &byte in plane {
+        if let Some(count) = counts.get_mut(usize::from(byte)) {
+            *count += 1;
+        }
+    }
+    // Each pair of positions with equal bytes counts, in both orders.
+    let equal: u64 = counts.iter().map(|&count| u64::from(count) * u64::from(count.saturating_sub(1))).sum();
+    let pairs = (plane.len() * plane.len()) as u64;
+    equal * EVEN < pairs
 }
 
 /// Takes logprobs out of their planes.
@@ -117,7 +143,7 @@ mod tests {
 
     fn packed(planes: &Planes) -> Vec<u8> {
         let mut out = Vec::new();
-        planes.pack(&mut zstd::bulk::Compressor::new(1).unwrap(), &mut out).unwrap();
+        planes.pack(&mut zstd::bulk::Compressor::new(1).unwrap(), &mut Vec::new(), &mut out).unwrap();
         out
     }
 
@@ -144,6 +170,12 @@ mod tests {
                 prop_assert_eq!(taking.take(answer.len()).unwrap(), answer);
             }
             prop_assert_eq!(taking.take(1), None);
+        }
+
+        #[test]
+        fn noise_is_even_and_words_are_not(bytes in prop::collection::vec(any::<u8>(), 300..600)) {
+            prop_assert!(is_noise(&bytes));
+            prop_assert!(!is_noise(&bytes.iter().map(|byte| byte % 16).collect::<Vec<_>>()));
         }
 
         #[test]
