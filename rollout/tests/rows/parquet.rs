@@ -209,6 +209,23 @@ fn a_file_written_through_arrow_has_the_same_schema_and_is_read() {
     assert_eq!(new.file_metadata().schema(), old.file_metadata().schema());
 }
 
+/// The file has the rows of `written_through_arrow.jsonl`, written by pyarrow 26 with its default compression, Snappy.
+#[test]
+fn a_file_of_pyarrow_is_read() {
+    let rows = JsonlReader::new(include_bytes!("data/written_through_arrow.jsonl").as_slice());
+    let rows: Vec<_> = rows.map(Result::unwrap).collect();
+    let file = Bytes::from_static(include_bytes!("data/written_by_pyarrow.parquet"));
+    assert_eq!(format!("{:?}", read(file)), format!("{rows:?}"));
+}
+
+/// pyarrow wrote the file with `compression="gzip"`.
+#[test]
+fn a_compression_that_is_not_read_is_named() {
+    let error = first_error(Bytes::from_static(include_bytes!("data/written_with_gzip.parquet"))).unwrap();
+    let error = error.to_string();
+    assert!(error.starts_with("column trial_id is compressed with GZIP"), "{error}");
+}
+
 #[test]
 fn every_field_of_the_row_has_its_column() {
     let row = serde_json::to_value(&example().rows[0]).unwrap();

@@ -7,7 +7,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use parquet::basic::Compression;
 use parquet::errors::ParquetError;
+use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
 
 use super::leaf::Leaf;
@@ -32,6 +34,17 @@ pub enum ReadError {
         column: String,
         /// The actual and the expected type.
         problem: String,
+    },
+    /// A column is compressed by an algorithm that is not read.
+    #[error(
+        "column {column} is compressed with {codec}; no compression, SNAPPY and ZSTD are read: write the file again with \
+         one of these"
+    )]
+    Compression {
+        /// The column, with inner fields joined by dots.
+        column: String,
+        /// The name of the algorithm.
+        codec: String,
     },
     /// A row group is damaged.
     #[error("row group {row_group}: cannot read on from row {row} of the file: {problem}")]
@@ -99,6 +112,7 @@ impl<T: RowPart> ParquetReader<T> {
         };
         let (file, found) = contained(open).unwrap_or_else(|panic| Err(ParquetError::General(panic)))?;
         let (row, leaves) = found.map_err(|m| ReadError::Schema { column: m.path, problem: m.problem })?;
+        check_compression(file.metadata(), &leaves)?;
         let row_groups = RowGroups::new(file.metadata().row_groups().iter().map(|group| group.num_rows()));
         Ok(Self {
             file: Box::new(file),
@@ -179,6 +193,21 @@ impl<T: RowPart> Iterator for ParquetReader<T> {
         self.has_failed = matches!(row, Some(Err(_)));
         row
     }
+}
+
+/// Fails if a column that is read has a compression that is not compiled in.
+fn check_compression(file: &ParquetMetaData, leaves: &[Leaf]) -> Result<(), ReadError> {
+    for group in file.row_groups() {
+        let columns = leaves.iter().filter_map(|leaf| group.columns().get(leaf.column()));
+        for column in columns {
+            let codec = column.compression();
+            if !matches!(codec, Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::ZSTD(_)) {
+                let column = column.column_path().string();
+                return Err(ReadError::Compression { column, codec: codec.to_string() });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Runs the decoder and converts its panic into a text. A decoder that panicked is not called again, so its broken
