@@ -6,7 +6,8 @@
 
 pub(crate) mod admission;
 pub(crate) mod audit;
-pub(crate) mod causes;
+mod call_item;
+mod causes;
 mod endpoint;
 mod error;
 mod groups;

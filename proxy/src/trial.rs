@@ -8,6 +8,7 @@
 mod admission;
 pub(crate) mod call;
 mod call_rate;
+mod conversations;
 mod counting;
 pub(crate) mod disconnect;
 pub(crate) mod keep_alive;
@@ -37,12 +38,11 @@ use self::call_rate::CallRate;
 use self::residency::MemoryUse;
 pub(crate) use self::residency::{Idle, Resident};
 pub(crate) use self::reward::RewardConflict;
-use crate::api;
 use crate::common::clock;
 use crate::dialect::responses;
 use crate::prefix::Memory;
 use crate::recorder::{CallStart, Prompts, Recorder};
-use crate::store::{CallEntry, CallSlots, Event, Opened, RecoveredTrial, Store, Summary, completion_tokens};
+use crate::store::{CallSlots, Event, Opened, RecoveredTrial, Store, Summary, completion_tokens};
 use crate::trial::call::{InFlightCall, Live};
 use crate::trial::replay::Replay;
 use crate::trial::retry::{Fingerprint, Undelivered};
@@ -280,22 +280,6 @@ impl Trial {
         };
         calls.sort_by(|a, b| a.call_id.cmp(&b.call_id));
         calls
-    }
-
-    /// Returns the recorded answers of the finished calls so far as messages, in order of time. Omits answers whose
-    /// messages were not recorded.
-    pub(crate) async fn answers(&self, store: &Store) -> Vec<api::CapturedAnswer> {
-        let mut stored = store.calls(&self.opened.facts.trial_id).await;
-        stored.sort_by(|a, b| a.call.call_id.cmp(&b.call.call_id));
-        let of_call = |kept: CallEntry| {
-            let (call, told) = (kept.call, kept.told);
-            let answers = told.map(|told| told.answers.clone()).unwrap_or_default();
-            answers.into_iter().filter_map(move |(choice_index, text)| {
-                let message = serde_json::from_str(&text).ok()?;
-                Some(api::CapturedAnswer { call_id: call.call_id.clone(), choice_index, message })
-            })
-        };
-        stored.into_iter().flat_map(of_call).collect()
     }
 
     /// Removes the calls from memory. They are all in the store and do not change any more, so readers use the store.

@@ -61,7 +61,15 @@ class CallSpan(TypedDict):
     """Every sampling key of the request: a JSON object as text."""
 
     messages: str | None
-    """The request's messages: JSON as text. `None` if they were not recorded."""
+    """The messages of the request and, last, the answer of this choice: a JSON array as text, in the
+    form of chat completions for every dialect. `None` if the row was made without messages, or if
+    they were not recorded.
+    """
+
+    tools: str | None
+    """The tools that the request offers: a JSON array as text, in the same form. `None` if the request
+    offers none, if `messages` is `None`, and in files of rolltap versions before this field.
+    """
 
 
 class Row(TypedDict):
@@ -209,7 +217,8 @@ class Row(TypedDict):
 
 class PreparedRow(Row):
     """A `RolloutRow` after all rules. Its lists per token have one length, and its first `prompt_len`
-    tokens are the prompt. `calls` are those of the whole branch, without `sampling` and `messages`.
+    tokens are the prompt. `calls` are those of the whole branch, without `sampling`, `messages` and
+    `tools`.
     """
 
     policy_numbers: list[int]

@@ -90,9 +90,10 @@ class _Calls(AsyncClosing):
         """Returns the status and the counts of the trial."""
         return json.loads(await self._ask("GET", of_trial(trial_id)))  # type: ignore[no-any-return]
 
-    async def rollout(self, trial_id: str) -> list[Row]:
-        """Returns the rows of a sealed trial, as they were captured."""
-        return rows_of(await self._ask("GET", of_trial(trial_id, "/rollout")))
+    async def rollout(self, trial_id: str, *, messages: bool = False) -> list[Row]:
+        """Returns the rows of a sealed trial, as they were captured. `messages` adds the words of each call."""
+        params = {"messages": "true"} if messages else None
+        return rows_of(await self._ask("GET", of_trial(trial_id, "/rollout"), params=params))
 
     async def prepared(self, trial_id: str, prepare: Prepare = Prepare()) -> Prepared:
         """Returns the rows of a sealed trial after the rules of an export.
@@ -140,6 +141,7 @@ class _Calls(AsyncClosing):
         follow: bool = True,
         prepare: Prepare | None = None,
         reward_version: str | None = None,
+        messages: bool = False,
     ) -> AsyncGenerator[Trial, None]:
         """Yields complete trials in the order of the feed, after the cursor `after`, as they become complete.
 
@@ -149,10 +151,10 @@ class _Calls(AsyncClosing):
         Without `follow`, ends with the first answer, which may be empty, and raises if that answer fails or is cut
         off. Raises RolltapError if retention has removed trials after the cursor, unless `allow_gap` is set. With
         `prepare`, the proxy applies the rules of an export to each trial. `reward_version` chooses the rewards of a
-        later verification.
+        later verification. `messages` adds the words of each call to the rows, and excludes `prepare`.
         """
         reading = Reading(
-            after, wait, closed_groups, superseded, allow_gap, limit, follow, prepare, reward_version
+            after, wait, closed_groups, superseded, allow_gap, limit, follow, prepare, reward_version, messages
         )
         while not reading.is_over():
             try:

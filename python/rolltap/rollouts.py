@@ -32,6 +32,8 @@ class Reading:
     """Whether to continue after the first answer, complete or cut off."""
     prepare: Prepare | None = None
     reward_version: str | None = None
+    messages: bool = False
+    """Whether the calls of the rows have their messages and tools."""
     failures: int = 0
     """The number of failed attempts since the last trial."""
 
@@ -50,6 +52,8 @@ class Reading:
             query["limit"] = str(self.limit)
         if self.reward_version is not None:
             query["reward_version"] = self.reward_version
+        if self.messages:
+            query["messages"] = "true"
         return query if self.prepare is None else {**query, **self.prepare.params()}
 
     def timeout(self) -> httpx.Timeout:

@@ -11,4 +11,4 @@ pub mod formats;
 pub mod pipeline;
 mod shared;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;

@@ -273,6 +273,7 @@ fn span(forest: &Forest<'_>, &Turn { node, role, .. }: &Turn<'_>) -> CallSpan {
         constrained: sampling.constrained,
         sampling: serde_json::Value::Object(sampling.params.clone()).to_string(),
         messages: None,
+        tools: None,
     }
 }
 

@@ -142,8 +142,12 @@ pub struct CallSpan {
     pub constrained: bool,
     /// Every sampling key of the request: a JSON object as text.
     pub sampling: String,
-    /// The request's messages: JSON as text. `None` if they were not recorded.
+    /// The messages of the request and, last, the answer of this choice: a JSON array as text, in the form of chat
+    /// completions for every dialect. `None` if the row was made without messages, or if they were not recorded.
     pub messages: Option<String>,
+    /// The tools that the request offers: a JSON array as text, in the same form. `None` if the request offers none, if
+    /// `messages` is `None`, and in files of rolltap versions before this field.
+    pub tools: Option<String>,
 }
 
 impl CallSpan {

@@ -14,6 +14,10 @@ pub(super) enum InvalidChoice {
     WithoutPrepare(&'static str),
     #[error("reward: {0}")]
     Reward(InvalidRewardRule),
+    #[error(
+        "messages and prepare exclude each other, because prepared rows have no texts: remove one of them"
+    )]
+    WithMessages,
 }
 
 /// The parameters as a query has them. Each value is checked here, so that an error can list the accepted values.
@@ -24,13 +28,15 @@ pub(super) struct AskedPreparation {
     pub(super) failed: Option<String>,
     pub(super) train_constrained: Option<String>,
     pub(super) reward: Option<String>,
+    /// Whether the query also asks for messages.
+    pub(super) messages: bool,
 }
 
 impl AskedPreparation {
     /// `None` if the rows are to stay as they are.
     ///
     /// # Errors
-    /// A value is unknown, or a choice is made without `prepare`.
+    /// A value is unknown, a choice is made without `prepare`, or the query asks for messages and `prepare`.
     pub(super) fn options(&self) -> Result<Option<PrepareOptions>, InvalidChoice> {
         let Some(extent) = &self.prepare else {
             let choices = [
@@ -45,6 +51,9 @@ impl AskedPreparation {
                 None => Ok(None),
             };
         };
+        if self.messages {
+            return Err(InvalidChoice::WithMessages);
+        }
         let mut options = PrepareOptions::of(chosen("prepare", extent, Extent::ALL)?);
         if let Some(value) = &self.on_fork {
             options.on_fork = chosen("on_fork", value, OnFork::ALL)?;
@@ -89,6 +98,7 @@ mod tests {
             failed: value("failed"),
             train_constrained: value("train_constrained"),
             reward: value("reward"),
+            messages: value("messages").is_some(),
         };
         asked.options().map_err(|error| error.to_string())
     }
@@ -125,5 +135,7 @@ mod tests {
         let expected = "expected the name of a reward, mean, sum, or NAME=WEIGHT,NAME=WEIGHT…";
         assert_eq!(with("reward", "a=1,b"), format!("reward: {expected}; \"b\" has no weight"));
         assert_eq!(error(&[("on_fork", "all")]), "on_fork is a choice of a preparation: add prepare=train");
+        let both = error(&[("prepare", "train"), ("messages", "true")]);
+        assert!(both.starts_with("messages and prepare exclude each other"), "{both}");
     }
 }

@@ -41,6 +41,10 @@ pub(super) struct RolloutsQuery {
     /// The version of the rewards, such as `regrade-1`. If absent, each trial has its own reward. A trial without a
     /// reward in the version has the reward null.
     reward_version: Option<RewardVersion>,
+    /// Whether each call of the rows has its messages and tools. Each call repeats the history before it, so a line
+    /// grows with the square of the turns. Not with `prepare`.
+    #[serde(default)]
+    messages: bool,
     /// `train` or `mask`: the answer has the trial after the rules of an export instead of its rows.
     prepare: Option<String>,
     /// With `prepare`, the treatment of a trial of several branches: `all` (default), `longest` or `error`.
@@ -62,11 +66,13 @@ pub(super) async fn rollouts(
     let Query(asked) = asked?;
     let RolloutsQuery { after, wait, closed_groups, superseded, allow_gap, limit, reward_version, .. } =
         asked;
-    let RolloutsQuery { prepare, on_fork, failed, train_constrained, reward, .. } = asked;
-    let prepare = AskedPreparation { prepare, on_fork, failed, train_constrained, reward }.options()?;
+    let RolloutsQuery { messages, prepare, on_fork, failed, train_constrained, reward, .. } = asked;
+    let prepare =
+        AskedPreparation { prepare, on_fork, failed, train_constrained, reward, messages }.options()?;
     let limit = limit.map(NonZeroU64::get);
     plane.version_exists(reward_version.as_ref())?;
-    let reading = Reading { after, closed_groups, superseded, allow_gap, limit, prepare, reward_version };
+    let reading =
+        Reading { after, closed_groups, superseded, allow_gap, limit, prepare, reward_version, messages };
     let (feed, trials) = (Arc::clone(&plane.lifecycle.feed), Arc::clone(&plane.lifecycle.trials));
     let mut reader = Reader::new(feed, trials, plane.lifecycle.store.clone(), reading)?;
     if let Some(wait) = wait {

@@ -71,7 +71,8 @@ fn trial_endpoints<D: Description>() -> Vec<Endpoint<D>> {
         get(
             READ, "/v1/trials/{id}/calls",
             "get_calls",
-            "Returns the calls of a trial in order of their start.",
+            "Returns the calls of a trial in order of their start.\nWith `messages=true`, each call has its conversation: \
+             `messages`, `tools` and `answers`.",
             trial_reads::calls,
         )
         .recorded(),
@@ -87,8 +88,8 @@ fn trial_endpoints<D: Description>() -> Vec<Endpoint<D>> {
         get(
             READ, "/v1/trials/{id}/rollout",
             "get_rollout",
-            "Returns the rows of a sealed trial, one per branch.\nA 409 while the trial is open. With `prepare`, one \
-             prepared trial.",
+            "Returns the rows of a sealed trial, one per branch.\nA 409 while the trial is open. With `messages=true`, \
+             the calls of the rows have their messages. With `prepare`, one prepared trial.",
             trial_reads::rollout,
         )
         .recorded(),

@@ -16,6 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::AdminPlane;
+use super::call_item::{CallItem, CallWithMessages};
 use super::endpoint::Answer;
 use super::error::AdminError;
 use super::ndjson::Lines;
@@ -94,11 +95,32 @@ pub(super) async fn causes(State(plane): State<Arc<AdminPlane>>) -> Json<Vec<Cau
     Json(causes::figures(&plane.lifecycle.trials.all(), &plane.lifecycle.store).await)
 }
 
+/// The query of `GET /v1/trials/{id}/calls`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CallsQuery {
+    /// Whether each call has its messages, tools and answers as chat messages. Each call repeats the history before it.
+    #[serde(default)]
+    messages: bool,
+}
+
 pub(super) async fn calls(
     State(plane): State<Arc<AdminPlane>>,
     id: Result<Path<TrialId>, PathRejection>,
-) -> Result<Lines<Arc<Call>>, AdminError> {
-    Ok(Lines::of(plane.trial(id)?.calls(&plane.lifecycle.store).await))
+    asked: Result<Query<CallsQuery>, QueryRejection>,
+) -> Result<Lines<CallItem>, AdminError> {
+    let Query(CallsQuery { messages }) = asked?;
+    let (trial, store) = (plane.trial(id)?, &plane.lifecycle.store);
+    let calls = trial.calls(store).await.into_iter();
+    if !messages {
+        return Ok(Lines::of(calls.map(CallItem::Call).collect()));
+    }
+    let conversations = trial.conversations(store).await;
+    let with_messages = |call: Arc<Call>| {
+        let conversation = conversations.of_call(&call.call_id).cloned();
+        CallItem::WithMessages(CallWithMessages::new(call, conversation))
+    };
+    Ok(Lines::of(calls.map(with_messages).collect()))
 }
 
 pub(super) async fn answers(
@@ -124,6 +146,10 @@ pub(super) enum RolloutItem {
 pub(super) struct RolloutQuery {
     /// The version of the reward, such as `regrade-1`. If absent, the reward of the trial itself.
     reward_version: Option<RewardVersion>,
+    /// Whether each call of the rows has its messages and tools. Each call repeats the history before it, so a row
+    /// grows with the square of the turns. Not with `prepare`.
+    #[serde(default)]
+    messages: bool,
     /// `train` or `mask`: the answer has the trial after the rules of an export instead of its rows.
     prepare: Option<String>,
     /// With `prepare`, the treatment of a trial of several branches: `all` (default), `longest` or `error`.
@@ -142,8 +168,10 @@ pub(super) async fn rollout(
     id: Result<Path<TrialId>, PathRejection>,
     asked: Result<Query<RolloutQuery>, QueryRejection>,
 ) -> Result<Lines<RolloutItem>, AdminError> {
-    let Query(RolloutQuery { reward_version, prepare, on_fork, failed, train_constrained, reward }) = asked?;
-    let prepare = AskedPreparation { prepare, on_fork, failed, train_constrained, reward }.options()?;
+    let Query(RolloutQuery { reward_version, messages, prepare, on_fork, failed, train_constrained, reward }) =
+        asked?;
+    let prepare =
+        AskedPreparation { prepare, on_fork, failed, train_constrained, reward, messages }.options()?;
     let trial = plane.trial(id)?;
     // The reward of this trial proves that the version exists, without a look at all others.
     if reward_version.as_ref().is_some_and(|version| !trial.has_version(version)) {
@@ -161,6 +189,6 @@ pub(super) async fn rollout(
         let prepared = feed::prepared(&trial, store, reward, superseded, options).await;
         return Ok(Lines::of(vec![RolloutItem::Prepared(prepared.map_err(failed)?)]));
     }
-    let rows = feed::rows(&trial, store, reward, superseded).await.map_err(failed)?;
+    let rows = feed::rows(&trial, store, reward, superseded, messages).await.map_err(failed)?;
     Ok(Lines::of(rows.into_iter().map(|row| RolloutItem::Row(Box::new(row))).collect()))
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rolltap_rollout::export::pipeline::prepare::PrepareOptions;
+use rolltap_rollout::export::pipeline::prepare::{PrepareOptions, PreparedTrial};
 use rolltap_rollout::ids::RewardVersion;
 use rolltap_rollout::rollout::Reward;
+use rolltap_rollout::row::RolloutRow;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -32,6 +33,8 @@ pub(crate) struct Reading {
     pub(crate) prepare: Option<PrepareOptions>,
     /// The version of rewards. `None` for those of the trials themselves.
     pub(crate) reward_version: Option<RewardVersion>,
+    /// Whether the rows have the messages and tools of their calls.
+    pub(crate) messages: bool,
 }
 
 /// Builds lines up to the last number at the beginning of the reading.
@@ -44,6 +47,7 @@ pub(crate) struct Reader {
     superseded: bool,
     prepare: Option<PrepareOptions>,
     reward_version: Option<RewardVersion>,
+    messages: bool,
     left: Option<u64>,
     until: u64,
     /// Forgotten trials up to this number may be missing.
@@ -74,9 +78,20 @@ impl Reader {
         let cursor = from.map_or(Ok(begin), |text| Cursor::read(text, asked.closed_groups, until))?;
         // A reader that begins gets the trials that still exist, so a gap is no error.
         let may_miss = if asked.allow_gap || cursor == begin { through } else { 0 };
-        let Reading { superseded, limit: left, prepare, reward_version, .. } = asked;
-        let reader =
-            Self { cursor, feed, trials, store, superseded, prepare, reward_version, left, until, may_miss };
+        let Reading { superseded, limit: left, prepare, reward_version, messages, .. } = asked;
+        let reader = Self {
+            cursor,
+            feed,
+            trials,
+            store,
+            superseded,
+            prepare,
+            reward_version,
+            messages,
+            left,
+            until,
+            may_miss,
+        };
         if reader.has_missed(through) { Err(CursorError::Gap { cursor, through }) } else { Ok(reader) }
     }
 
@@ -121,7 +136,17 @@ impl Reader {
         self.cursor = delivery.cursor;
         self.left = self.left.map(|left| left - 1);
         let reward = trial.reward_if_sealed(self.reward_version.as_ref()).unwrap_or_default();
-        line(&trial, &self.store, delivery, reward, self.prepare.clone()).await.map(Some)
+        let rows = match self.prepare.clone() {
+            None => {
+                let rows = rows(&trial, &self.store, reward.clone(), delivery.superseded, self.messages);
+                LineRows::AsCaptured(rows.await?)
+            }
+            Some(options) => {
+                let rows = prepared(&trial, &self.store, reward.clone(), delivery.superseded, options);
+                LineRows::Prepared(rows.await?)
+            }
+        };
+        line(&trial, delivery, reward, rows).await.map(Some)
     }
 
     /// Returns the next trial. `None` also if trials after the cursor were forgotten since the reading began: the next
@@ -137,18 +162,16 @@ impl Reader {
     }
 }
 
-async fn line(
-    trial: &Arc<Trial>,
-    store: &Store,
-    delivery: Delivery,
-    reward: Reward,
-    asked: Option<PrepareOptions>,
-) -> Result<Bytes, LineError> {
-    let (rows, prepared) = match asked {
-        None => (Some(rows(trial, store, reward.clone(), delivery.superseded).await?), None),
-        Some(options) => {
-            (None, Some(prepared(trial, store, reward.clone(), delivery.superseded, options).await?))
-        }
+/// The content of a line.
+enum LineRows {
+    AsCaptured(Vec<RolloutRow>),
+    Prepared(PreparedTrial),
+}
+
+async fn line(trial: &Trial, delivery: Delivery, reward: Reward, rows: LineRows) -> Result<Bytes, LineError> {
+    let (rows, prepared) = match rows {
+        LineRows::AsCaptured(rows) => (Some(rows), None),
+        LineRows::Prepared(prepared) => (None, Some(prepared)),
     };
     let facts = &trial.opened().facts;
     let line = RolloutLine {

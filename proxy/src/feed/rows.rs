@@ -11,6 +11,7 @@ use crate::store::Store;
 use crate::trial::Trial;
 
 /// Builds the rows of a sealed trial. A long trial takes a while, so this runs outside the threads that serve agents.
+/// `with_messages` adds the recorded messages and tools of each call.
 ///
 /// # Errors
 /// Returns an error if the runtime shuts down meanwhile, or if building the rows panics.
@@ -19,13 +20,18 @@ pub(crate) async fn rows(
     store: &Store,
     reward: Reward,
     superseded: bool,
+    with_messages: bool,
 ) -> Result<Vec<RolloutRow>, JoinError> {
     // Calls are read first: the blocking thread does no asynchronous work.
     let calls = trial.calls(store).await;
+    let conversations = if with_messages { Some(trial.conversations(store).await) } else { None };
     let trial = Arc::clone(trial);
     let make = move || {
         let mut rows = rollout::rows(&trial.opened().facts, &reward, calls.iter().map(Arc::as_ref));
         rows.iter_mut().for_each(|row| row.superseded = superseded);
+        if let Some(conversations) = conversations {
+            conversations.add_to(&mut rows);
+        }
         rows
     };
     tokio::task::spawn_blocking(make).await
@@ -42,7 +48,8 @@ pub(crate) async fn prepared(
     superseded: bool,
     options: PrepareOptions,
 ) -> Result<PreparedTrial, JoinError> {
-    let rows = rows(trial, store, reward.clone(), superseded).await?;
+    // No adapter reads texts, and a preparation removes them.
+    let rows = rows(trial, store, reward.clone(), superseded, false).await?;
     // Like the making of rows, this looks at every token.
     tokio::task::spawn_blocking(move || prepare(rows, &reward, &options)).await
 }

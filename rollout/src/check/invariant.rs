@@ -55,7 +55,7 @@ invariants! {
     SpanPromptLen = "span_prompt_len",
     /// A span's parent is the span before it.
     SpanParent = "span_parent",
-    /// A span's `sampling` is a JSON object, its `messages` JSON, its temperature and nucleus finite.
+    /// A span's `sampling` is a JSON object, its `messages` and `tools` JSON arrays, its temperature and nucleus finite.
     SpanSampling = "span_sampling",
     /// A span's `role` is a known role.
     SpanRole = "span_role",

@@ -188,8 +188,12 @@ fn sampling(index: usize, span: &CallSpan, found: &mut Findings<'_>) {
             format!("calls[{index}].sampling is not a JSON object: {error}")
         });
     }
-    if let Some(Err(error)) = span.messages.as_deref().map(serde_json::from_str::<IgnoredAny>) {
-        found.add(Invariant::SpanSampling, || format!("calls[{index}].messages is not JSON: {error}"));
+    for (name, list) in [("messages", &span.messages), ("tools", &span.tools)] {
+        if let Some(Err(error)) = list.as_deref().map(serde_json::from_str::<Vec<IgnoredAny>>) {
+            found.add(Invariant::SpanSampling, || {
+                format!("calls[{index}].{name} is not a JSON array: {error}")
+            });
+        }
     }
     for (name, value) in [("temperature", span.temperature), ("top_p", span.top_p)] {
         found.require(value.is_none_or(f64::is_finite), Invariant::SpanSampling, || {

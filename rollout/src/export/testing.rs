@@ -3,6 +3,6 @@
 pub(super) mod any_trial;
 pub(super) mod arbitrary;
 pub(super) mod every_format;
-pub(super) mod fixture;
+pub(crate) mod fixture;
 mod generated;
 pub(super) mod read_back;

@@ -272,6 +272,7 @@ fn span(nodes: &[Node<'_>], node: &Node<'_>) -> CallSpan {
         constrained: sampling.constrained,
         sampling: serde_json::to_string(&sampling.params).unwrap(),
         messages: node.answer.messages.clone(),
+        tools: node.answer.messages.clone(),
     }
 }
 

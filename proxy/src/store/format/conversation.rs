@@ -6,6 +6,10 @@
 
 use std::sync::Arc;
 
+use rolltap_rollout::conversation::Conversation;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
 use super::varint::{Numbers, NumbersMut};
 
 /// The conversation that a call belongs to.
@@ -57,7 +61,26 @@ impl SharedMessages {
     }
 }
 
+/// The member of [`StoredConversation::inputs`] that a reader of words needs.
+#[derive(Deserialize)]
+struct OfferedTools<'a> {
+    #[serde(borrow)]
+    tools: Option<&'a RawValue>,
+}
+
 impl StoredConversation {
+    /// Returns the messages, the answers and the offered tools. The texts are shared, not copied.
+    pub fn to_conversation(&self) -> Conversation {
+        let offered = serde_json::from_str::<OfferedTools<'_>>(&self.inputs).ok();
+        let tools = offered.and_then(|offered| offered.tools).map(RawValue::get);
+        Conversation {
+            messages: self.messages.clone(),
+            // vLLM treats an empty list like no tools.
+            tools: tools.filter(|tools| tools.starts_with('[') && *tools != "[]").map(Arc::from),
+            answers: self.answers.clone(),
+        }
+    }
+
     /// Returns the messages and answers that are not shared with an earlier call, in the order of the record.
     pub(crate) fn new_texts(&self, shared: Option<SharedMessages>) -> impl Iterator<Item = &Arc<str>> {
         let known = shared.map(SharedMessages::length).unwrap_or_default();
@@ -218,6 +241,23 @@ mod tests {
         let first = told(&["a".to_owned()], &["b".to_owned()]);
         let next = told(&["a".to_owned(), "b".to_owned(), "c".to_owned()], &[]);
         assert_eq!(SharedMessages::between(&next, &first), SharedMessages { messages: 1, answer: 1 });
+    }
+
+    #[test]
+    fn a_conversation_has_the_offered_tools() {
+        let tools = |inputs: &str| {
+            let stored = StoredConversation { inputs: inputs.into(), ..told(&["a".into()], &["b".into()]) };
+            stored.to_conversation().tools
+        };
+        assert_eq!(
+            tools(r#"{"model":"m","tools":[{"type":"function"}]}"#).as_deref(),
+            Some(r#"[{"type":"function"}]"#)
+        );
+        for inputs in ["{}", r#"{"tools":null}"#, r#"{"tools":[]}"#, r#"{"tools":"x"}"#, ""] {
+            assert_eq!(tools(inputs), None, "{inputs}");
+        }
+        let Conversation { messages, answers, .. } = told(&["a".into()], &["b".into()]).to_conversation();
+        assert_eq!((messages, answers), (vec!["a".into()], vec![(0, "b".into())]));
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Reads a data directory without its proxy, for checks and exports, one trial at a time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use rolltap_rollout::call::Call;
+use rolltap_rollout::conversation::Conversations;
 use rolltap_rollout::ids::{GroupId, RewardVersion, TrialId};
 use rolltap_rollout::rollout::{self, Reward, TrialFacts};
 use rolltap_rollout::row::RolloutRow;
@@ -46,6 +47,8 @@ pub struct ReadError {
 pub struct Archive {
     dir: PathBuf,
     looked: Scan,
+    /// The index of each trial in the scan, by its name.
+    by_id: HashMap<TrialId, usize>,
     samples: Samples,
 }
 
@@ -81,7 +84,9 @@ impl Archive {
             let facts = &opened.facts;
             samples.add(Sample::of(facts), facts.attempt, (opened.at, facts.trial_id.clone()));
         }
-        Ok(Self { dir: data_dir.to_owned(), looked, samples })
+        let names = looked.trials.iter().map(|found| found.opened.facts.trial_id.clone());
+        let by_id = names.zip(0..).collect();
+        Ok(Self { dir: data_dir.to_owned(), looked, by_id, samples })
     }
 
     /// Returns the number of trials.
@@ -133,7 +138,7 @@ impl Archive {
 
     /// Reads one trial, with the damage among its calls. Returns `None` if the trial is unknown.
     pub fn trial(&self, id: &TrialId) -> Option<(StoredTrial, Vec<Damage>)> {
-        let found = self.looked.trials.iter().find(|found| found.opened.facts.trial_id == *id);
+        let found = self.by_id.get(id).and_then(|index| self.looked.trials.get(*index));
         found.map(|found| self.with_calls(found))
     }
 
@@ -165,6 +170,14 @@ impl StoredTrial {
     /// Returns the facts with which the trial was opened.
     pub fn facts(&self) -> &TrialFacts {
         &self.found.opened.facts
+    }
+
+    /// Returns the recorded conversations of the trial's calls.
+    pub fn conversations(&self) -> Conversations {
+        let calls = self.calls.iter().zip(&self.told);
+        calls
+            .filter_map(|(call, told)| Some((call.call_id.clone(), told.as_ref()?.to_conversation())))
+            .collect()
     }
 
     /// Returns the time of the seal, or `None` if the trial is open.

@@ -87,7 +87,7 @@ pub struct PreparedTrial {
 }
 
 /// A [`RolloutRow`] after all rules. Its lists per token have one length, and its first `prompt_len` tokens are the
-/// prompt. `calls` are those of the whole branch, without `sampling` and `messages`.
+/// prompt. `calls` are those of the whole branch, without `sampling`, `messages` and `tools`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PreparedRow {
     /// The row. Tokens that are not trained are 0 in `trainable_mask` and `loss_mask`.

@@ -184,6 +184,7 @@ pub(crate) fn held(mut rows: Vec<RolloutRow>) -> Vec<RolloutRow> {
 pub(crate) fn remove_texts(rows: &mut [RolloutRow]) {
     for call in rows.iter_mut().flat_map(|row| &mut row.calls) {
         call.messages = None;
+        call.tools = None;
         call.sampling = String::new();
     }
 }

@@ -108,8 +108,9 @@ fn mutations_of_one_row() -> Vec<Mutation> {
             t.rows[0].calls[1].sampling = "[]".into()
         }),
         mutation(I::SpanSampling, Some(0), "calls[1].messages", |t| {
-            t.rows[0].calls[1].messages = Some("[".into())
+            t.rows[0].calls[1].messages = Some("{}".into())
         }),
+        mutation(I::SpanSampling, Some(0), "calls[1].tools", |t| t.rows[0].calls[1].tools = Some("[".into())),
         mutation(I::SpanSampling, Some(0), "calls[1].top_p", |t| t.rows[0].calls[1].top_p = Some(f64::NAN)),
         mutation(I::SpanRole, Some(2), "calls[0].role is \"chore\", not one of main, ", |t| {
             t.rows[2].calls[0].role = "chore".into();

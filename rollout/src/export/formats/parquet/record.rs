@@ -103,6 +103,7 @@ record!(CallSpan {
     constrained: bool,
     sampling: String,
     messages: Option<String>,
+    tools: Option<String>,
 });
 
 // Parts of a row: only these columns of a file are read.

@@ -24,7 +24,7 @@ const MAX_ROW_GROUP_BYTES: usize = 64 << 20;
 const MAX_ROW_GROUP_ROWS: usize = 16_384;
 
 /// Columns without statistics: lists whose minimum and maximum have no use, and texts too long for the footer.
-const WITHOUT_STATISTICS: [&[&str]; 8] = [
+const WITHOUT_STATISTICS: [&[&str]; 9] = [
     &["token_ids", "list", "element"],
     &["sampled_mask", "list", "element"],
     &["trainable_mask", "list", "element"],
@@ -33,6 +33,7 @@ const WITHOUT_STATISTICS: [&[&str]; 8] = [
     &["token_version", "list", "element"],
     &["calls", "list", "element", "sampling"],
     &["calls", "list", "element", "messages"],
+    &["calls", "list", "element", "tools"],
 ];
 
 /// Why a row, or the file, was not written.

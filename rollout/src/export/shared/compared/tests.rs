@@ -111,8 +111,11 @@ fn branches_that_train_nothing_are_left_out_all_but_one() {
 fn what_waits_for_its_group_waits_without_the_texts_of_its_calls() {
     let mut rows = straight().rows;
     rows[0].calls[1].messages = Some("[]".repeat(1000));
+    rows[0].calls[1].tools = Some("[]".to_owned());
     let calls = held(rows).remove(0).calls;
-    assert!(calls.iter().all(|call| call.messages.is_none() && call.sampling.is_empty()));
+    assert!(
+        calls.iter().all(|call| call.messages.is_none() && call.tools.is_none() && call.sampling.is_empty())
+    );
     assert_eq!(calls.len(), 2);
 }
 
