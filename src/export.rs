@@ -8,7 +8,8 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use rolltap_orchestrator::export::{self, ExportFailure, ExportProgress, ExportSettings, Output};
 use rolltap_rollout::export::choices::Named;
-use rolltap_rollout::export::format::{Format, FormatOptions};
+use rolltap_rollout::export::format::{Format, FormatOptions, MessageUse};
+use rolltap_rollout::export::formats::preference::PairRules;
 use rolltap_rollout::export::formats::prime_rl::PrimeRlOptions;
 use rolltap_rollout::export::pipeline::advantage::Advantage;
 use rolltap_rollout::export::pipeline::rules::{Comparison, Failed, OnFork, Rules, ShortGroups, Staleness};
@@ -16,7 +17,7 @@ use rolltap_rollout::ids::RewardVersion;
 use rolltap_rollout::rollout::RewardRule;
 use tokio_util::sync::CancellationToken;
 
-use crate::option_values::reward_version;
+use crate::option_values::{finite, one_or_more, reward_version};
 use crate::terminal::StopSignals;
 use crate::{Outcome, terminal};
 
@@ -39,6 +40,12 @@ pub(crate) struct Arguments {
     /// Replace the output if it exists.
     #[arg(long)]
     force: bool,
+    /// Add the messages and tools of each call to the rows, in formats jsonl and parquet.
+    ///
+    /// They come from the captures of the job or data directory. Each call repeats the history before it, so the size of
+    /// a row grows with the square of its turns.
+    #[arg(long)]
+    messages: bool,
     /// Hide the progress of reading and writing.
     #[arg(short, long)]
     quiet: bool,
@@ -63,6 +70,13 @@ pub(crate) struct Arguments {
     /// Also export attempts that a later attempt supersedes.
     #[arg(long, help_heading = WHICH)]
     superseded: bool,
+    /// Leave out trials with a reward below this number, in a format whose trainer compares no rewards.
+    #[arg(long, value_name = "NUMBER", value_parser = finite, allow_negative_numbers = true, help_heading = WHICH)]
+    min_reward: Option<f64>,
+    /// Export only this many trials of each group, those with the highest rewards, in a format whose trainer compares no
+    /// rewards.
+    #[arg(long, value_name = "NUMBER", value_parser = one_or_more::<NonZeroUsize>, help_heading = WHICH)]
+    best_of_group: Option<NonZeroUsize>,
     /// Leave out trials with a trained token that is older than this many policy versions.
     #[arg(long, value_name = "NUMBER", help_heading = WHICH)]
     max_staleness: Option<u32>,
@@ -89,6 +103,17 @@ pub(crate) struct Arguments {
     #[arg(long, help_heading = WEIGHT)]
     train_constrained: bool,
 
+    /// Leave out groups whose highest and lowest reward differ by less than this number. [default: 0; equal rewards make
+    /// no pair]
+    #[arg(long, value_name = "NUMBER", value_parser = finite, help_heading = PREFERENCE)]
+    min_margin: Option<f64>,
+    /// Also make pairs of conversations that begin with different messages, with the prompt of the chosen one.
+    ///
+    /// The beginnings differ if they contain a name of the container, for example. A trainer may then learn that words
+    /// which do not fit the prompt are worse.
+    #[arg(long, help_heading = PREFERENCE)]
+    differing_prompts: bool,
+
     /// Limit a micro-batch to this many tokens, the model.seq_len of the trainer. [default: 32768]
     #[arg(long, value_name = "NUMBER", help_heading = PRIME_RL)]
     seq_len: Option<NonZeroUsize>,
@@ -103,6 +128,7 @@ pub(crate) struct Arguments {
     assumed_temperature: Option<f64>,
 }
 
+const PREFERENCE: &str = "Format preference";
 const PRIME_RL: &str = "Format prime-rl";
 const WHICH: &str = "Selection of trials";
 const WEIGHT: &str = "Training";
@@ -113,6 +139,7 @@ Examples:
   rolltap export rollouts.parquet --format verifiers --failed drop-group -o traces.jsonl
   rolltap export jobs/2026-11-21__03-42-00 --format prime-rl --seq-len 65536 -o rank_0.bin
   rolltap export /var/lib/rolltap --format jsonl --max-staleness 4 -o - | head -1
+  rolltap export jobs/2026-11-21__03-42-00 --format messages --best-of-group 1 --min-reward 0.5 -o sft.jsonl
 
 docs/reference/export-formats.md describes the content, the limits and the defaults of each format.
 
@@ -165,17 +192,26 @@ fn failed(failure: ExportFailure) -> anyhow::Result<Outcome> {
 /// Rejects options that have no effect on the chosen format.
 fn refuse_strays(arguments: &Arguments) -> anyhow::Result<()> {
     let given = [
-        ("--seq-len", arguments.seq_len.is_some()),
-        ("--pad-to-multiple-of", arguments.pad_to_multiple_of.is_some()),
-        ("--env-name", arguments.env_name.is_some()),
-        ("--assumed-temperature", arguments.assumed_temperature.is_some()),
+        ("--seq-len", arguments.seq_len.is_some(), Format::PrimeRl),
+        ("--pad-to-multiple-of", arguments.pad_to_multiple_of.is_some(), Format::PrimeRl),
+        ("--env-name", arguments.env_name.is_some(), Format::PrimeRl),
+        ("--assumed-temperature", arguments.assumed_temperature.is_some(), Format::PrimeRl),
+        ("--min-margin", arguments.min_margin.is_some(), Format::Preference),
+        ("--differing-prompts", arguments.differing_prompts, Format::Preference),
     ];
-    match given.iter().find(|(_, is_given)| *is_given) {
-        Some((option, _)) if arguments.format != Format::PrimeRl => {
-            anyhow::bail!("{option} is of --format prime-rl, and this is {}", arguments.format.name())
-        }
-        _ => refuse_strays_of_groups(arguments),
+    let stray = given.iter().find(|(_, is_given, format)| *is_given && arguments.format != *format);
+    if let Some((option, _, format)) = stray {
+        anyhow::bail!("{option} is of --format {}, and this is {}", format.name(), arguments.format.name());
     }
+    if arguments.messages && arguments.format.messages() == MessageUse::Ignored {
+        let with_messages = Format::ALL.iter().filter(|format| format.messages() != MessageUse::Ignored);
+        anyhow::bail!(
+            "--messages is for formats with messages ({}), and {} has no place for them; remove it",
+            with_messages.map(|format| format.name()).collect::<Vec<_>>().join(", "),
+            arguments.format.name()
+        );
+    }
+    refuse_strays_of_groups(arguments)
 }
 
 fn refuse_strays_of_groups(arguments: &Arguments) -> anyhow::Result<()> {
@@ -186,6 +222,21 @@ fn refuse_strays_of_groups(arguments: &Arguments) -> anyhow::Result<()> {
             "--short-groups is for trainers that find the trials of a group by counting, and {name} exports groups of any \
              size; remove it"
         );
+    }
+    let by_reward = [
+        ("--min-reward", arguments.min_reward.is_some()),
+        ("--best-of-group", arguments.best_of_group.is_some()),
+    ];
+    if let Some((option, _)) = by_reward.iter().find(|(_, is_given)| *is_given) {
+        if comparison != Comparison::Never || advantage(arguments) != Advantage::None {
+            anyhow::bail!(
+                "{option} is for exports without comparison of rewards, and this one of {name} compares them: without \
+                 the trials of low rewards, the means of groups would be wrong; remove it"
+            );
+        }
+        if arguments.format == Format::Preference {
+            anyhow::bail!("{option} would leave out the rejected conversations; use --min-margin instead");
+        }
     }
     if arguments.untrained_groups && comparison != Comparison::Never {
         anyhow::bail!(
@@ -232,7 +283,15 @@ fn settings(arguments: Arguments) -> ExportSettings {
         },
         format,
         reward_version: arguments.reward_version,
-        options: FormatOptions { prime_rl, ..FormatOptions::default() },
+        messages: arguments.messages,
+        options: FormatOptions {
+            prime_rl,
+            preference: PairRules {
+                min_margin: arguments.min_margin.unwrap_or_default(),
+                differing_prompts: arguments.differing_prompts,
+            },
+            ..FormatOptions::default()
+        },
         rules: Rules {
             on_fork: arguments.on_fork.unwrap_or(format.on_fork(advantage)),
             failed: arguments.failed.unwrap_or(format.failed()),
@@ -244,6 +303,8 @@ fn settings(arguments: Arguments) -> ExportSettings {
             train_constrained: arguments.train_constrained,
             reward: arguments.reward,
             staleness: staleness.map(|limit| Staleness { limit, policy_version }),
+            min_reward: arguments.min_reward,
+            best_of_group: arguments.best_of_group,
         },
     }
 }

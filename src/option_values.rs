@@ -52,6 +52,12 @@ pub(crate) fn factor(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "expected a number above 0".to_owned())
 }
 
+/// Parses a number.
+pub(crate) fn finite(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+    number.ok_or_else(|| "expected a number".to_owned())
+}
+
 /// Parses JSON of a certain form.
 pub(crate) fn json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_str(text).map_err(|error| format!("not JSON of this form: {error}"))

@@ -17,6 +17,7 @@ mod cli {
     mod export;
     mod export_groups;
     mod export_of_a_store;
+    mod export_of_messages;
     mod full_disk;
     mod harbor_options;
     mod harbor_tasks;

@@ -14,7 +14,7 @@ use std::thread;
 
 use rolltap_proxy::store::Damage;
 use rolltap_rollout::export::exporter::{ExportError, Omission, Trial};
-use rolltap_rollout::export::format::{Format, FormatOptions};
+use rolltap_rollout::export::format::{Format, FormatOptions, MessageUse};
 use rolltap_rollout::export::pipeline::plan::{Plan, PlanError};
 use rolltap_rollout::export::pipeline::rules::Rules;
 use rolltap_rollout::export::pipeline::select::{SelectionError, Tally};
@@ -44,8 +44,26 @@ pub struct ExportSettings {
     pub format: Format,
     /// The options of the format.
     pub options: FormatOptions,
+    /// Whether complete rows have the messages and tools of their calls. Formats of messages have them anyway.
+    pub messages: bool,
     /// The rules that select and mask rows.
     pub rules: Rules,
+}
+
+impl ExportSettings {
+    /// Whether the export reads the messages of calls from the captures.
+    fn reads_messages(&self) -> bool {
+        match self.format.messages() {
+            MessageUse::Ignored => false,
+            MessageUse::OnRequest => self.messages,
+            MessageUse::IfRecorded | MessageUse::Required => true,
+        }
+    }
+
+    /// Whether an export without any message is an error.
+    fn requires_messages(&self) -> bool {
+        self.messages || self.format.messages() == MessageUse::Required
+    }
 }
 
 /// Why an export failed. Nothing is left behind.
@@ -83,6 +101,14 @@ pub enum ExportFailure {
     /// No trial is selected.
     #[error("nothing to export: {0}")]
     Nothing(String),
+    /// The export is of messages, and no call in the input has any.
+    #[error(
+        "no exported call in {} has messages. A job directory and a data directory of a proxy have them in their \
+         captures: export the directory, or make a file with messages of it (rolltap export DIRECTORY --format parquet \
+         --messages -o FILE). Nothing records the messages of completions, and of trials with history off",
+        .0.display()
+    )]
+    NoMessages(PathBuf),
     /// The input changed between the two passes.
     #[error("the input changed while it was read; export again when no process writes to it")]
     Changed,
@@ -138,6 +164,9 @@ fn write_all(
     if tally.trials != plan.trials() as u64 {
         return Err(ExportFailure::Changed);
     }
+    if settings.requires_messages() && tally.calls > 0 && tally.calls_without_messages == tally.calls {
+        return Err(ExportFailure::NoMessages(settings.input.clone()));
+    }
     draft.keep()?;
     Ok(ExportReport::new(settings, plan, unfinished, tally, omissions))
 }
@@ -167,7 +196,8 @@ fn write(
     thread::scope(|scope| {
         let (read, to_choose) = ahead();
         let (chosen, mut to_write) = ahead();
-        let reading = scope.spawn(move || read_all(input, &read));
+        let with_messages = settings.reads_messages();
+        let reading = scope.spawn(move || read_all(input, with_messages, &read));
         let choosing = scope.spawn(move || choose_all(plan, to_choose, &chosen));
         let mut written = 0;
         let wrote = to_write.try_for_each(|trial: Trial| {
@@ -187,8 +217,8 @@ fn write(
     })
 }
 
-fn read_all(input: &Input, read: &Sender<Vec<RolloutRow>>) -> Result<(), ExportFailure> {
-    for rows in input.trials()? {
+fn read_all(input: &Input, with_messages: bool, read: &Sender<Vec<RolloutRow>>) -> Result<(), ExportFailure> {
+    for rows in input.trials(with_messages)? {
         let rows = rows?;
         let tokens = tokens_of(&rows);
         if read.send(rows, tokens).is_err() {

@@ -6,6 +6,7 @@ use std::path::Path;
 use rolltap_rollout::export::choices::Named;
 use rolltap_rollout::export::format::Format;
 use rolltap_rollout::row::RolloutRow;
+use serde_json::json;
 
 use super::program::{Ended, run};
 use super::rollouts::{group, parse_jsonl, read_jsonl, read_parquet, trial, write_jsonl, write_parquet};
@@ -227,12 +228,26 @@ fn standard_output_gets_all_or_nothing() {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
 }
 
+/// Adds messages to calls: each answer is the name of its trial and its call.
+fn with_messages(mut rows: Vec<RolloutRow>) -> Vec<RolloutRow> {
+    for row in &mut rows {
+        let mut messages = Vec::new();
+        for call in &mut row.calls {
+            let answer = format!("{} {}", row.trial_id, call.call_id);
+            messages.push(json!({"role": "user", "content": "next"}));
+            messages.push(json!({"role": "assistant", "content": answer}));
+            call.messages = Some(json!(messages).to_string());
+        }
+    }
+    rows
+}
+
 /// A group of a success, a forked success, a trial with reward 0 and a failed one. Each format accepts them by default,
 /// and reports every field that it has no place for.
 #[test]
 fn every_format_takes_a_group_with_a_fork_and_a_failure() {
     let dir = tempfile::tempdir().unwrap();
-    write_jsonl(&dir.path().join("in.jsonl"), &group());
+    write_jsonl(&dir.path().join("in.jsonl"), &with_messages(group()));
     let mut told = String::new();
     for format in Format::ALL {
         let output = format!("out.{}", format.name());

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rolltap_proxy::store::{Archive, Damage, StoredTrial};
 use rolltap_rollout::export::pipeline::projection::{RowAge, RowFacts, RowPart};
 use rolltap_rollout::export::pipeline::survey::Survey;
-use rolltap_rollout::ids::RewardVersion;
+use rolltap_rollout::ids::{RewardVersion, TrialId};
 use rolltap_rollout::row::RolloutRow;
 
 use super::ExportFailure;
@@ -78,12 +78,27 @@ impl Input {
         }
     }
 
-    pub(super) fn trials(&self) -> Result<Trials<'_>, ExportFailure> {
+    /// Reads the rows of all trials. `with_messages` adds the messages and tools of their calls from the captures. A
+    /// file without captures has only its own.
+    pub(super) fn trials(&self, with_messages: bool) -> Result<Trials<'_>, ExportFailure> {
         match &self.kind {
-            Kind::Rows { file, .. } => Ok(Box::new(by_trial(file)?)),
+            Kind::Rows { file, captures } => {
+                let trials = by_trial(file)?;
+                let Some(captures) = captures.as_deref().filter(|_| with_messages) else {
+                    return Ok(Box::new(trials));
+                };
+                let archive = Archive::open(captures).map_err(source::SourceError::from)?;
+                Ok(Box::new(trials.map(move |rows| with_captured_messages(&archive, rows?))))
+            }
             Kind::Store(archive) => {
                 let trials = archive.trials().filter(|(trial, _)| trial.is_complete());
-                let rows = |(trial, damage)| stored_rows(archive, &trial, self.version(), damage);
+                let rows = move |(trial, damage): (StoredTrial, Vec<Damage>)| {
+                    let mut rows = stored_rows(archive, &trial, self.version(), damage)?;
+                    if with_messages {
+                        trial.conversations().add_to(&mut rows);
+                    }
+                    Ok(rows)
+                };
                 Ok(Box::new(trials.map(rows)))
             }
         }
@@ -159,6 +174,20 @@ fn stored_rows(
 ) -> Result<Vec<RolloutRow>, ExportFailure> {
     intact(damage)?;
     Ok(archive.rows(trial, version))
+}
+
+/// Adds the messages and tools of the calls of a trial, whose rows are from a file beside the captures.
+fn with_captured_messages(
+    archive: &Archive,
+    mut rows: Vec<RolloutRow>,
+) -> Result<Vec<RolloutRow>, ExportFailure> {
+    let trial_id = rows.first().and_then(|row| TrialId::new(row.trial_id.clone()).ok());
+    // The file may have trials that another proxy captured, or that the agent recorded itself.
+    if let Some((trial, damage)) = trial_id.and_then(|trial_id| archive.trial(&trial_id)) {
+        intact(damage)?;
+        trial.conversations().add_to(&mut rows);
+    }
+    Ok(rows)
 }
 
 /// Fails if captures are damaged. An incomplete last record is no damage, because its writer died before it was

@@ -50,6 +50,10 @@ impl ExportReport {
         }
         lines.extend(baselines(&settings.rules, plan.counts()));
         lines.extend(tally.sampled.told());
+        if settings.messages && tally.calls_without_messages > 0 {
+            let calls = counted(tally.calls_without_messages, "call");
+            lines.push(format!("without messages: {calls} whose messages were not recorded"));
+        }
         let format = settings.format.name();
         lines.extend(
             omissions.iter().map(|omission| format!("not in {format}: {} {}", omission.count, omission.what)),

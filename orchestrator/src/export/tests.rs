@@ -20,6 +20,7 @@ fn settings(dir: &Path) -> ExportSettings {
         output: Output::File { path: dir.join("out.jsonl"), replaces: false },
         format: Format::Jsonl,
         options: FormatOptions::default(),
+        messages: false,
         rules: Rules {
             on_fork: OnFork::All,
             failed: Failed::Mask,
@@ -31,6 +32,8 @@ fn settings(dir: &Path) -> ExportSettings {
             train_constrained: false,
             reward: None,
             staleness: None,
+            min_reward: None,
+            best_of_group: None,
         },
     }
 }

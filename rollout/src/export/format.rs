@@ -16,9 +16,12 @@ use super::formats::art::ArtExporter;
 use super::formats::atif::AtifExporter;
 use super::formats::atropos::AtroposExporter;
 use super::formats::harbor::{HarborDetailsExporter, HarborExporter};
+use super::formats::labels::LabelsExporter;
+use super::formats::messages::MessagesExporter;
 use super::formats::nemo_rl::NemoRlExporter;
 use super::formats::openrlhf::OpenrlhfExporter;
 use super::formats::pipelinerl::PipelineRlExporter;
+use super::formats::preference::{PairRules, PreferenceExporter};
 use super::formats::prime_rl::{PrimeRlExporter, PrimeRlOptions};
 use super::formats::rllm::RllmExporter;
 use super::formats::roll::RollExporter;
@@ -38,6 +41,8 @@ use super::pipeline::rules::{Comparison, Failed, OnFork, ShortGroups};
 pub struct FormatOptions {
     /// The options of `prime-rl`.
     pub prime_rl: PrimeRlOptions,
+    /// The options of `preference`.
+    pub preference: PairRules,
     /// The names of all rewards of the input, for `verl`. The export fills the list.
     pub reward_names: Vec<String>,
 }
@@ -50,6 +55,19 @@ enum Compares {
     Counted,
     /// Counted, unless the export has advantages, which the trainer then takes in place of rewards.
     CountedRewards,
+}
+
+/// What a format does with the messages of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageUse {
+    /// The format has no place for them.
+    Ignored,
+    /// The format writes complete rows, which have messages if the user asks for them.
+    OnRequest,
+    /// The format writes the recorded ones.
+    IfRecorded,
+    /// The format consists of them.
+    Required,
 }
 
 /// Defines the formats, one line per format: description, name, default for forks, default for advantages, default for
@@ -122,6 +140,16 @@ impl Format {
         }
     }
 
+    /// What the format does with the messages of calls.
+    pub fn messages(self) -> MessageUse {
+        match self {
+            Self::Jsonl | Self::Parquet => MessageUse::OnRequest,
+            Self::Atif => MessageUse::IfRecorded,
+            Self::Messages | Self::Preference => MessageUse::Required,
+            _ => MessageUse::Ignored,
+        }
+    }
+
     /// How the trainer finds the trials that it compares, in an export with these advantages.
     pub fn comparison(self, advantage: Advantage, short_groups: ShortGroups) -> Comparison {
         match self.compares() {
@@ -138,6 +166,12 @@ formats! {
     Jsonl = "jsonl", All, None, Mask, Never, |out, _| JsonlExporter::new(out);
     /// rollout/1: complete rows, one Parquet row per branch
     Parquet = "parquet", All, None, Mask, Never, |out, _| ParquetExporter::new(out)?;
+    /// Chat messages for supervised fine-tuning (TRL 1.16 and others): a conversation per branch
+    Messages = "messages", All, None, Drop, Never, |out, _| MessagesExporter::new(out);
+    /// Pairs of conversations for DPO (TRL 1.16): the best and the worst trial of a group
+    Preference = "preference", Longest, None, Drop, Never, |out, options| PreferenceExporter::new(out, options.preference);
+    /// Pre-tokenised rows for supervised fine-tuning (TRL 1.16): input_ids, attention_mask and labels per branch
+    Labels = "labels", All, None, Drop, Never, |out, _| LabelsExporter::new(out);
     /// verifiers 0.4: a trace of its v1 interface per trial
     Verifiers = "verifiers", All, None, Mask, Never, |out, _| VerifiersExporter::new(out);
     /// prime-rl (559b447): packed micro-batches of one rank and step, in msgpack
@@ -190,7 +224,7 @@ mod tests {
     use std::io::Cursor;
 
     use super::super::choices::Named;
-    use super::super::testing::fixture::{forked, straight};
+    use super::super::testing::fixture::{forked, straight, with_messages};
     use super::*;
 
     #[test]
@@ -210,7 +244,7 @@ mod tests {
         for format in Format::ALL {
             let mut file = Cursor::new(Vec::new());
             let mut exporter = format.exporter(&mut file, &options).unwrap();
-            for mut trial in [straight(), forked()] {
+            for mut trial in [straight(), forked()].map(with_messages) {
                 if format.advantage() == Advantage::None {
                     trial.advantage = None;
                 }

@@ -14,4 +14,6 @@ pub(super) mod row_queries;
 pub(super) mod runs;
 pub(super) mod sequence;
 pub(super) mod temperature;
+pub(super) mod training_message;
+pub(super) mod transcript;
 pub(super) mod turn;

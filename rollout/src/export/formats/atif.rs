@@ -3,15 +3,20 @@
 //!
 //! The first branch is the trajectory. Each further branch (a sub-agent's, a fork, the part after a compaction) is
 //! embedded in its `subagent_trajectories`, with `branch_cause` in `extra`. An answer is a step with the ids of its
-//! whole prompt and its own ids. Only the first branch that has an answer has its step. The text is not in the step:
-//! `message` is empty, as `notes` explains. If the messages of a call were recorded, its step has them in
-//! `extra.messages` as they were sent.
+//! whole prompt and its own ids. Only the first branch that has an answer has its step.
+//!
+//! If the messages of calls were recorded, an answer has its words in `message`, `reasoning_content` and `tool_calls`.
+//! The messages that its request adds to the conversation are steps before it: `user`, `system` (also of the role
+//! `developer`), and `agent` with `is_copied_context` for an answer that the client brought along. The result of a tool
+//! is an `observation` of the step that called the tool, or of a `system` step if that call is in another trajectory. If
+//! no messages were recorded, `message` is empty, as `notes` explains.
 //!
 //! The format has no mask. `logprobs` are present only if a token of the answer is trained, so that no reader trains on
 //! the other answers. `extra.loss_mask` of the step's metrics is 1 for each trained token. The root's `extra` has the
 //! other data for a trainer: reward, advantage, group, failure. A rollout does not record the agent's name, so it is
 //! `unknown`.
 
+mod message;
 mod step;
 mod trajectory;
 
@@ -39,19 +44,17 @@ impl<W: Write> AtifExporter<W> {
 
 impl<W: Write> Exporter for AtifExporter<W> {
     /// # Errors
-    /// The trial has images, messages that are not JSON, or a reward that is not finite.
+    /// The trial has images, messages that are no list of chat messages, or a reward that is not finite.
     fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
         refuse_unfit(&trial)?;
         let Some(trajectory) = Trajectory::of(&trial)? else { return Ok(()) };
         let Some(first) = trial.rows.first() else { return Ok(()) };
         self.lines.write(&first.trial_id, &trajectory)?;
-        self.told.add(
-            "calls: their messages, which were not recorded",
-            trajectory.steps_without(Step::has_messages),
-        );
+        self.told
+            .add("calls: their messages, which were not recorded", trajectory.steps_without(Step::has_words));
         self.told.add(
             "calls: the logprobs of answers that are not trained",
-            trajectory.steps_without(Step::is_trained),
+            trajectory.steps_without(Step::is_trained_answer),
         );
         Ok(())
     }

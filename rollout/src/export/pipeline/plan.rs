@@ -1,5 +1,6 @@
 //! The plan of an export: how each trial is exported. It considers all trials together, between the two passes.
 
+mod by_reward;
 mod groups;
 mod selection;
 mod weighing;
@@ -82,6 +83,10 @@ pub enum LeftOut {
     Stale,
     /// The trial sampled nothing and failed.
     WithoutTokens,
+    /// Its reward is too low, or it has none.
+    LowReward,
+    /// Other trials of its group have higher rewards.
+    NotBest,
     /// Nothing of its group is trained.
     NothingTrained,
     /// It is the only trial of its group with a reward, and the trainer compares rewards.
@@ -99,6 +104,8 @@ impl fmt::Display for LeftOut {
             Self::FailedGroup => "of groups in which a trial failed (--failed drop-group)",
             Self::Stale => "with tokens of too old a policy (--max-staleness)",
             Self::WithoutTokens => "failed without a sampled token",
+            Self::LowReward => "with a reward below --min-reward, or without a reward",
+            Self::NotBest => "that are not the best of their group (--best-of-group)",
             Self::NothingTrained => "of groups in which nothing is trained: each trial failed or sampled nothing",
             Self::OnlyReward => {
                 "of groups with a single reward, which the trainer would use as an advantage (--failed zero gives the \

@@ -68,6 +68,8 @@ impl PrepareOptions {
             train_constrained: self.train_constrained,
             reward: self.reward.clone(),
             staleness: None,
+            min_reward: None,
+            best_of_group: None,
         }
     }
 }

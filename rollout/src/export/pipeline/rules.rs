@@ -1,5 +1,7 @@
 //! The rules of an export: which trials it takes, and how it treats those that it does not train.
 
+use std::num::NonZeroUsize;
+
 use super::advantage::Advantage;
 use crate::export::choices::named;
 use crate::rollout::RewardRule;
@@ -75,6 +77,10 @@ pub struct Rules {
     pub reward: Option<RewardRule>,
     /// The maximal age of the oldest trained token.
     pub staleness: Option<Staleness>,
+    /// The lowest reward of an exported trial. `None` exports all rewards.
+    pub min_reward: Option<f64>,
+    /// The number of trials with the highest rewards to export of each group. `None` exports all.
+    pub best_of_group: Option<NonZeroUsize>,
 }
 
 impl Rules {

@@ -43,6 +43,10 @@ pub struct Tally {
     pub constrained: u64,
     /// How the trained tokens were sampled.
     pub sampled: Sampled,
+    /// The number of calls of the exported branches.
+    pub calls: u64,
+    /// The number of those calls without messages.
+    pub calls_without_messages: u64,
 }
 
 impl Plan {
@@ -84,6 +88,9 @@ impl Plan {
         tally.tokens += rows.iter().map(|row| row.token_ids.len() as u64).sum::<u64>();
         tally.trained += trained_of(&rows);
         rows.iter().for_each(|row| tally.sampled.add(row));
+        let calls = || rows.iter().flat_map(|row| &row.calls);
+        tally.calls += calls().count() as u64;
+        tally.calls_without_messages += calls().filter(|call| call.messages.is_none()).count() as u64;
         let &Verdict { reward, stand_in, advantage, group, .. } = verdict;
         Ok(Some(Trial { rows, reward, stand_in, advantage, group, left_out }))
     }

@@ -1,5 +1,7 @@
 //! Trials for the tests of formats: two of one group, the second one with a fork.
 
+use serde_json::json;
+
 use crate::call::Call;
 use crate::export::exporter::{GroupPlace, Trial};
 use crate::forest::tests::call;
@@ -72,4 +74,20 @@ fn the_fixtures_are_what_they_say() {
         (&*forked.rows[0].loss_mask, &*forked.rows[1].loss_mask),
         (&[0, 0, 1, 0, 1][..], &[0, 0, 0, 0, 1, 1][..])
     );
+}
+
+/// The trial with messages: a conversation of the task and, before each further answer, the message "next". The words of
+/// an answer are the names of its trial and call.
+pub(crate) fn with_messages(mut trial: Trial) -> Trial {
+    for row in &mut trial.rows {
+        let mut messages = Vec::new();
+        for call in &mut row.calls {
+            let content = if messages.is_empty() { row.task_id.as_str() } else { "next" };
+            messages.push(json!({"role": "user", "content": content}));
+            messages
+                .push(json!({"role": "assistant", "content": format!("{} {}", row.trial_id, call.call_id)}));
+            call.messages = Some(json!(messages).to_string());
+        }
+    }
+    trial
 }

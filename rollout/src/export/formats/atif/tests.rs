@@ -81,18 +81,71 @@ fn what_is_not_trained_has_no_logprobs() {
     assert!(told.contains(&"2 calls: the logprobs of answers that are not trained".to_owned()), "{told:?}");
 }
 
+/// Returns the messages of the two calls of the straight trial: a tool is called, and its result is in the next request.
+fn with_words() -> Trial {
+    let call = json!({"id": "t1", "type": "function", "function": {"name": "bash", "arguments": "{\"command\": \"ls\"}"}});
+    let answer = json!({"role": "assistant", "content": null, "reasoning": "I look.", "tool_calls": [call]});
+    let begin = [
+        json!({"role": "system", "content": "Be brief."}),
+        json!({"role": "user", "content": [{"type": "text", "text": "Look."}]}),
+    ];
+    let result = json!({"role": "tool", "tool_call_id": "t1", "content": "notes"});
+    let first: Vec<_> = begin.into_iter().chain([answer]).collect();
+    let last = json!({"role": "assistant", "content": "Notes."});
+    let second: Vec<_> = first.iter().cloned().chain([result, last]).collect();
+    let mut trial = straight();
+    trial.rows[0].calls[0].messages = Some(json!(first).to_string());
+    trial.rows[0].calls[1].messages = Some(json!(second).to_string());
+    trial
+}
+
 #[test]
-fn recorded_messages_are_in_the_step() {
-    let with = |text: &str| {
-        let mut trial = straight();
-        trial.rows[0].calls[0].messages = Some(text.to_owned());
-        written([trial])
-    };
-    let (lines, told) = with(r#"[{"role":"user","content":"hello"}]"#).unwrap();
-    assert_eq!(lines[0]["steps"][0]["extra"]["messages"], json!([{"role": "user", "content": "hello"}]));
+fn recorded_messages_are_steps_and_results_are_in_the_step_of_their_call() {
+    let (lines, told) = written([with_words()]).unwrap();
+    assert_eq!(told, Vec::<String>::new());
+    let steps = lines[0]["steps"].as_array().unwrap();
+    let said: Vec<_> =
+        steps.iter().map(|step| (&step["step_id"], &step["source"], &step["message"])).collect();
+    let expected =
+        [(1, "system", "Be brief."), (2, "user", "Look."), (3, "agent", ""), (4, "agent", "Notes.")];
+    let expected: Vec<_> =
+        expected.map(|(id, source, message)| (json!(id), json!(source), json!(message))).into();
+    assert_eq!(said, expected.iter().map(|(id, source, message)| (id, source, message)).collect::<Vec<_>>());
+    assert_eq!(steps[2]["reasoning_content"], "I look.");
+    let call = json!([{"tool_call_id": "t1", "function_name": "bash", "arguments": {"command": "ls"}}]);
+    assert_eq!(steps[2]["tool_calls"], call);
+    let observation = json!({"results": [{"source_call_id": "t1", "content": "notes"}]});
+    assert_eq!(steps[2]["observation"], observation);
+    assert_eq!(lines[0]["final_metrics"]["total_steps"], 4);
+    assert_eq!(ids(&steps[3]).1, json!([5, 6]));
+}
+
+#[test]
+fn words_that_no_call_of_the_trajectory_has_are_marked() {
+    let messages = json!([
+        {"role": "assistant", "content": "Earlier."},
+        {"role": "tool", "tool_call_id": "t0", "content": "elsewhere"},
+        {"role": "assistant", "tool_calls": [{"id": "t1", "function": {"name": "f", "arguments": "{"}}]},
+    ]);
+    let mut trial = straight();
+    trial.rows[0].calls[0].messages = Some(messages.to_string());
+    let (lines, told) = written([trial]).unwrap();
     assert_eq!(told, ["1 calls: their messages, which were not recorded"]);
-    let error = with("[{").unwrap_err().to_string();
-    assert!(error.contains("the messages of call c0000 are no JSON"), "{error}");
+    let steps = &lines[0]["steps"];
+    assert_eq!((&steps[0]["source"], &steps[0]["is_copied_context"]), (&json!("agent"), &json!(true)));
+    assert_eq!((&steps[0].get("metrics"), &steps[2].get("is_copied_context")), (&None, &None));
+    assert_eq!(steps[1]["source"], "system");
+    assert_eq!(steps[1]["observation"], json!({"results": [{"content": "elsewhere"}]}));
+    let call = &steps[2]["tool_calls"][0];
+    assert_eq!((&call["arguments"], &call["extra"]["raw_arguments"]), (&json!({}), &json!("{")));
+}
+
+#[test]
+fn messages_that_are_none_are_refused() {
+    let mut trial = straight();
+    trial.rows[0].calls[0].messages = Some("[{".to_owned());
+    let error = written([trial]).unwrap_err().to_string();
+    assert!(error.contains("the messages of call c0000 are no list of chat messages"), "{error}");
 }
 
 #[test]

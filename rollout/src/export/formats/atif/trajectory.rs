@@ -4,14 +4,17 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde::Serialize;
 
+use super::message::role_of;
 use super::step::Step;
 use crate::export::exporter::{ExportError, Trial};
 use crate::export::shared::float_text::finite;
-use crate::export::shared::turn::turns;
+use crate::export::shared::transcript::{CallWords, call_words};
+use crate::export::shared::turn::{BranchTurn, turns};
 use crate::row::RolloutRow;
 
-const NOTES: &str = "Steps hold token ids; what was said was not kept, or is in extra.messages of a step. Each answer \
-                     is a step of the first trajectory that has it; its prompt begins with what it goes on from.";
+const NOTES: &str = "Each answer is a step of the first trajectory that has it, with the ids of its whole prompt. The \
+                     messages that its request adds to the conversation are the steps before it, and the results of \
+                     tools are in the step of their call. The message of an answer is empty if it was not recorded.";
 
 #[derive(Serialize)]
 pub(super) struct Trajectory<'a> {
@@ -75,7 +78,7 @@ impl<'a> Trajectory<'a> {
     /// Returns the trajectory with all branches of the trial, or `None` if no branch has its own answer.
     ///
     /// # Errors
-    /// Spans are not in order, or messages are not JSON.
+    /// Spans are not in order, or the messages of a call are no list of chat messages.
     pub(super) fn of(trial: &'a Trial) -> Result<Option<Self>, ExportError> {
         let mut told = HashSet::new();
         let branches = trial.rows.iter().map(|row| Self::of_branch(row, &mut told));
@@ -91,25 +94,26 @@ impl<'a> Trajectory<'a> {
         row: &'a RolloutRow,
         told: &mut HashSet<(&'a str, i32)>,
     ) -> Result<Option<Self>, ExportError> {
-        let mut turns = turns(row)?;
+        let turns = turns(row)?.into_iter().zip(call_words(row)?);
         // An answer belongs to the first branch that has it, so that its tokens appear once in the line.
-        turns.retain(|turn| told.insert((&turn.span.call_id, turn.span.choice_index)));
+        let own: Vec<_> =
+            turns.filter(|(turn, _)| told.insert((&turn.span.call_id, turn.span.choice_index))).collect();
         // Every answer of this branch is in an earlier branch, so it has no steps of its own.
-        if turns.is_empty() {
+        if own.is_empty() {
             return Ok(None);
         }
+        let steps = steps(&own);
         let final_metrics = FinalMetrics {
-            total_prompt_tokens: turns.iter().map(|turn| turn.answer.start).sum(),
-            total_completion_tokens: turns.iter().map(|turn| turn.answer.len()).sum(),
-            total_steps: turns.len(),
+            total_prompt_tokens: own.iter().map(|(turn, _)| turn.answer.start).sum(),
+            total_completion_tokens: own.iter().map(|(turn, _)| turn.answer.len()).sum(),
+            total_steps: steps.len(),
         };
-        let steps = (1..).zip(turns).map(|(step_id, turn)| Step::new(step_id, turn, row));
         Ok(Some(Self {
             schema_version: "ATIF-v1.8",
             session_id: &row.trial_id,
             trajectory_id: format!("{}/{}", row.trial_id, row.branch_index),
             agent: Agent { name: "unknown", version: "unknown", model_name: &row.model },
-            steps: steps.collect::<Result<_, _>>()?,
+            steps,
             notes: NOTES,
             final_metrics,
             extra: Extra {
@@ -127,6 +131,22 @@ impl<'a> Trajectory<'a> {
         let here = self.steps.iter().filter(|step| !is_so(step)).count();
         here + self.subagent_trajectories.iter().map(|other| other.steps_without(is_so)).sum::<usize>()
     }
+}
+
+/// Returns the steps of these turns: the messages that each request adds, and the answer.
+fn steps<'a>(turns: &[(BranchTurn<'a>, Option<CallWords>)]) -> Vec<Step<'a>> {
+    let mut steps: Vec<Step<'_>> = Vec::new();
+    for (turn, words) in turns {
+        for message in words.iter().flat_map(|words| &words.added) {
+            let is_observed =
+                role_of(message) == "tool" && steps.iter_mut().rev().any(|step| step.observe(message));
+            if !is_observed {
+                steps.push(Step::of_message(steps.len() + 1, message));
+            }
+        }
+        steps.push(Step::of_answer(steps.len() + 1, turn, words.as_ref().map(|words| &words.answer)));
+    }
+    steps
 }
 
 impl<'a> TrialExtra<'a> {

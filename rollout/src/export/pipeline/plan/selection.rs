@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use super::by_reward::{leave_out_all_but_best, leave_out_low_rewards};
 use super::{LeftOut, PlanError, groups};
 use crate::export::pipeline::rules::{Comparison, Failed, Rules, ShortGroups};
 use crate::export::pipeline::survey::{Seen, Survey};
@@ -64,6 +65,8 @@ pub(super) fn select(survey: &Survey) -> Result<Selection<'_>, PlanError> {
     leave_out_failed(&mut candidates, survey.rules.failed);
     leave_out_stale(&mut candidates, survey);
     leave_out_rowless(&mut candidates, &survey.rules);
+    leave_out_low_rewards(&mut candidates, &survey.rules);
+    leave_out_all_but_best(&mut candidates, &survey.rules);
     let places = groups::leave_out_unfit(&mut candidates, &survey.rules);
     Ok(Selection { candidates, places })
 }

@@ -17,6 +17,8 @@ pub(super) fn rules() -> Rules {
         train_constrained: false,
         reward: None,
         staleness: None,
+        min_reward: None,
+        best_of_group: None,
     }
 }
 

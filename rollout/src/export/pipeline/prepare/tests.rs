@@ -61,6 +61,8 @@ fn exported_trial(rows: Vec<RolloutRow>, options: &PrepareOptions) -> Result<Tri
         train_constrained: options.train_constrained,
         reward: options.reward.clone(),
         staleness: None,
+        min_reward: None,
+        best_of_group: None,
     });
     survey.trial(RowFacts::from(&rows[0])).unwrap();
     let taken = survey.plan().unwrap().take(rows, &mut Tally::default());

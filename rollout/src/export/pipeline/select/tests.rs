@@ -19,6 +19,8 @@ fn rules() -> Rules {
         train_constrained: false,
         reward: None,
         staleness: None,
+        min_reward: None,
+        best_of_group: None,
     }
 }
 
@@ -61,7 +63,8 @@ fn a_fork_does_not_weigh_twice() {
         crate::export::testing::fixture::forked().rows.iter().map(both).collect::<Vec<_>>()
     );
     let sampled = tally.sampled.clone();
-    let expected = Tally { trials: 2, branches: 3, tokens: 17, trained: 7, sampled, ..Tally::default() };
+    let calls = Tally { calls: 6, calls_without_messages: 6, ..Tally::default() };
+    let expected = Tally { trials: 2, branches: 3, tokens: 17, trained: 7, sampled, ..calls };
     assert_eq!(tally, expected);
 }
 

@@ -26,6 +26,14 @@ pub(super) fn table() -> String {
 fn facts(format: Format) -> (&'static str, &'static str) {
     match format {
         Format::Jsonl | Format::Parquet => ("a branch", ""),
+        Format::Messages => {
+            ("a branch", "tokens, logprobs; which answers are not trained; forks of shared answers")
+        }
+        Format::Preference => (
+            "a group",
+            "tokens, logprobs; trials between the best and the worst; groups with equal rewards; forks (refused)",
+        ),
+        Format::Labels => ("a branch", "logprobs, versions, advantage; branches without a trained token"),
         Format::Verifiers => ("a trial", "messages; versions within a call"),
         Format::PrimeRl => ("(micro-batches)", "reward, group, versions; tokens beyond `--seq-len`"),
         Format::Tinker => ("a branch", "reward, group, versions"),
