@@ -17,6 +17,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from conversations import conversations  # noqa: F401 (a fixture)
 from job import job  # noqa: F401 (a fixture)
 from trainer_code import checkout, find_trainers
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conftest import Capture
+from conversations import Conversations
 
 from harbor.models.agent.context import AgentContext
 
+from rolltap import read_lines
 from rolltap.trainers.harbor import rollout_details, trajectory
 
 
@@ -56,3 +58,19 @@ def test_the_generic_rollout_of_harbors_documentation(capture: Capture) -> None:
     for row, line in zip(capture.rows, capture.lines("harbor", "--on-fork", "all"), strict=True):
         mask = row["loss_mask"] if row["reward_valid"] else [0] * len(row["token_ids"])
         assert line == {"reward": row["reward"], "token_ids": row["token_ids"], "mask_ids": mask}
+
+
+def test_a_trajectory_has_the_words_of_its_conversation(conversations: Conversations) -> None:
+    lines = list(read_lines(conversations.path("atif")))
+    assert len(lines) == 4
+    for line in lines:
+        steps = trajectory(line).steps
+        sources = ["system", "user", "agent", "agent", "user", "agent"]
+        assert [step.source for step in steps] == sources
+        assert [step.message for step in steps[:2]] == ["Be brief.", f"Look into {line['extra']['group_id']}."]
+        # The client brought this answer along. No call of the trial gave it.
+        assert steps[2].is_copied_context and steps[2].metrics is None
+        assert [call.arguments for call in steps[2].tool_calls] == [{"command": "ls"}, {"command": "cat notes", "timeout": 3}]
+        results = steps[2].observation.results
+        assert [(result.source_call_id, result.content) for result in results] == [("t0", "notes"), ("t1", "notes")]
+        assert all(step.message and step.metrics.completion_token_ids for step in (steps[3], steps[5]))
