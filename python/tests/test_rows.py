@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import numpy as np
@@ -9,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import Capture
 
-from rolltap import Row
+from rolltap import Client, Row
 from rolltap.lines import LineBuffer
 
 PER_TOKEN = ("token_ids", "sampled_mask", "token_version")
@@ -65,3 +66,14 @@ def test_a_long_line_costs_no_more_than_its_length() -> None:
         assert time.process_time() - begun < 20
     (line,) = buffer.feed(b"\n")
     assert len(line) == pieces * len(piece)
+
+
+def test_rows_have_the_words_of_calls_on_request(capture: Capture, client: Client) -> None:
+    trial_id = capture.rows[0]["trial_id"]
+    (row,) = client.rollout(trial_id, messages=True)
+    of_feed = client.rollouts(wait=0, follow=False, messages=True)
+    assert next(trial["rows"] for trial in of_feed if trial["trial_id"] == trial_id) == [row]
+    first, second = (json.loads(call["messages"]) for call in row["calls"])
+    assert [message["role"] for message in second] == ["user", "assistant"] * 2
+    assert second[:2] == first, "each call repeats the history before it"
+    assert all(call["messages"] is None and call["tools"] is None for call in capture.rows[0]["calls"])
