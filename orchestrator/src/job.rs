@@ -7,6 +7,7 @@ mod error;
 mod events;
 pub mod gate;
 mod outline;
+mod pass_at_k;
 mod place;
 mod plan;
 mod preflight;
@@ -34,6 +35,7 @@ mod unusable;
 
 pub use error::JobError;
 pub use outline::Outline;
+pub use pass_at_k::pass_at_k;
 pub use preflight::PreflightError;
 pub use progress::{Progress, above_progress};
 pub use report::JobReport;

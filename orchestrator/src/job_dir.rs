@@ -43,7 +43,7 @@ pub fn default_job_name(now: &Zoned) -> String {
 
 impl JobDir {
     /// Makes a handle of an existing directory.
-    pub(crate) fn at(path: &Path) -> Self {
+    pub fn at(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 

@@ -199,13 +199,13 @@ fn rows_of_version(job: &JobDir, version: &RewardVersion) -> Result<Vec<PathBuf>
 }
 
 /// An iterator that reads rows, or parts of rows, on demand. A row that cannot be read is an error text.
-pub(crate) type Rows<T> = Box<dyn Iterator<Item = Result<T, String>>>;
+pub type Rows<T> = Box<dyn Iterator<Item = Result<T, String>>>;
 
 /// Reads the rows of a file. The file name's extension decides the format.
 ///
 /// # Errors
 /// The file cannot be opened, is not valid Parquet, or has another extension.
-pub(crate) fn rows<T: RowPart + 'static>(path: &Path) -> Result<Rows<T>, SourceError> {
+pub fn rows<T: RowPart + 'static>(path: &Path) -> Result<Rows<T>, SourceError> {
     let file = File::open(path).map_err(|source| SourceError::Read { path: path.to_owned(), source })?;
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("jsonl" | "ndjson") => {

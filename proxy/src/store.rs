@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use format::conversation::{PromptMaker, StoredConversation};
 pub(crate) use format::event::{CallEntry, Completion, Event, GroupClosed, Opened, PolicyChange};
 pub(crate) use open::OpenedStore;
-pub use read::archive::{Archive, Damage, ReadError, Stored, StoredTrial, read_dir};
+pub use read::archive::{Archive, Damage, ReadError, Stored, StoredTrial, TrialOutline, read_dir};
 pub(crate) use read::recovery::RecoveredTrial;
 pub use retention::Retention;
 use rolltap_rollout::ids::TrialId;
@@ -41,6 +41,11 @@ use self::format::event::ReadCall;
 use self::health::Health;
 use self::read::index::Index;
 use self::read::reader::Reader;
+
+/// Whether the directory has segments of captures.
+pub fn is_data_dir(path: &Path) -> bool {
+    format::segment::list(path).is_ok_and(|segments| !segments.is_empty())
+}
 
 /// The maximum number of calls in flight. Further calls wait.
 const CALLS: usize = 8192;

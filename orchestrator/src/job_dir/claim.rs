@@ -104,7 +104,7 @@ impl JobDir {
 
     /// Returns the process that runs the job: its id, or `None` if the id is not recorded. `None` if no process runs the
     /// job. Nothing is written.
-    pub(crate) fn runner(&self) -> Option<Option<u32>> {
+    pub fn runner(&self) -> Option<Option<u32>> {
         let path = self.path.join(LOCK);
         let file = File::open(&path).ok()?;
         match file.try_lock_shared() {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::job;
 use crate::job::config::Metric;
 use crate::trial::JobAgent;
 use crate::trial::TrialOutcome;
@@ -120,63 +121,14 @@ impl Metric {
     }
 }
 
-/// Returns pass@k: the estimated probability that at least one of `k` samples passes, averaged over the tasks. The
-/// result is empty unless every trial has exactly one reward and its value is 0 or 1. A trial without a reward has not
-/// passed.
+/// Returns pass@k of these trials.
 pub(in crate::job) fn pass_at_k(trials: &[&TrialOutcome]) -> BTreeMap<usize, f64> {
-    let mut of_task: BTreeMap<&str, Vec<bool>> = BTreeMap::new();
-    for trial in trials {
-        let passed = match rewards(trial) {
-            None => false,
-            Some(rewards) => match rewards.values().collect::<Vec<_>>()[..] {
-                [reward] if *reward == 0.0 || *reward == 1.0 => *reward == 1.0,
-                _ => return BTreeMap::new(),
-            },
-        };
-        of_task.entry(&trial.task_name).or_default().push(passed);
-    }
-    // Each task needs at least `k` samples.
-    let fewest = of_task.values().map(Vec::len).min().unwrap_or(0);
-    let mean = |k: usize| {
-        let of_one =
-            |passed: &Vec<bool>| chance(passed.len(), passed.iter().filter(|passed| **passed).count(), k);
-        of_task.values().map(of_one).sum::<f64>() / of_task.len() as f64
-    };
-    ks(fewest).into_iter().map(|k| (k, mean(k))).collect()
-}
-
-/// Returns the values of `k` that Harbor uses: powers of two, and multiples of five.
-fn ks(most: usize) -> BTreeSet<usize> {
-    let powers = std::iter::successors(Some(2_usize), |k| k.checked_mul(2)).take_while(|k| *k <= most);
-    powers.chain((5..=most).step_by(5)).collect()
-}
-
-/// Returns the unbiased estimate of pass@k from `samples` samples, `passed` of which passed.
-fn chance(samples: usize, passed: usize, k: usize) -> f64 {
-    let failed = samples - passed;
-    // Every choice of `k` samples contains a passed sample.
-    if failed < k {
-        return 1.0;
-    }
-    1.0 - (0..k).map(|at| (failed - at) as f64 / (samples - at) as f64).product::<f64>()
+    job::pass_at_k(trials.iter().map(|trial| (trial.task_name.as_str(), rewards(trial))))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ks_are_harbors() {
-        assert!(ks(1).is_empty());
-        assert_eq!(ks(10).into_iter().collect::<Vec<_>>(), [2, 4, 5, 8, 10]);
-    }
-
-    #[test]
-    fn chances_are_those_of_drawing_without_putting_back() {
-        assert!((chance(4, 1, 2) - 0.5).abs() < 1e-12);
-        assert!((chance(4, 0, 2)).abs() < 1e-12);
-        assert!((chance(4, 3, 2) - 1.0).abs() < 1e-12);
-    }
 
     #[test]
     fn a_missing_reward_counts_as_0_in_metrics() {

@@ -14,6 +14,7 @@ use rolltap_rollout::row::RolloutRow;
 use super::reader::Reader;
 use super::recovery::{self, RecoveredTrial, Scan};
 use crate::common::samples::{Sample, Samples};
+use crate::store::Summary;
 use crate::store::format::conversation::StoredConversation;
 use crate::store::format::event::{Opened, ReadCall};
 
@@ -60,6 +61,14 @@ pub struct StoredTrial {
     pub calls: Vec<Arc<Call>>,
     /// The conversation of each call, in the same order. `None` if the call has no conversation.
     pub told: Vec<Option<Arc<StoredConversation>>>,
+}
+
+/// A trial in the store, without its calls.
+#[derive(Clone, Copy, Debug)]
+pub struct TrialOutline<'a> {
+    found: &'a RecoveredTrial,
+    calls: usize,
+    is_superseded: bool,
 }
 
 /// The whole content of a data directory.
@@ -142,6 +151,16 @@ impl Archive {
         found.map(|found| self.with_calls(found))
     }
 
+    /// Returns every trial without its calls, in the order in which they were opened. Nothing is read from disk.
+    pub fn outlines(&self) -> impl Iterator<Item = TrialOutline<'_>> {
+        self.looked.trials.iter().map(|found| {
+            let Opened { facts, at, .. } = &found.opened;
+            let is_superseded =
+                self.samples.is_superseded(&Sample::of(facts), facts.attempt, &(*at, facts.trial_id.clone()));
+            TrialOutline { found, calls: self.looked.index.calls(&facts.trial_id).len(), is_superseded }
+        })
+    }
+
     fn with_calls(&self, found: &RecoveredTrial) -> (StoredTrial, Vec<Damage>) {
         let mut reader = Reader::of(&self.dir);
         let (mut calls, mut told, mut damage) = (Vec::new(), Vec::new(), Vec::new());
@@ -163,6 +182,43 @@ impl Archive {
             }
         }
         (StoredTrial { found: found.clone(), calls, told }, damage)
+    }
+}
+
+impl TrialOutline<'_> {
+    /// Returns the facts with which the trial was opened.
+    pub fn facts(&self) -> &TrialFacts {
+        &self.found.opened.facts
+    }
+
+    /// Returns the time at which the trial was opened.
+    pub fn opened_at(&self) -> Timestamp {
+        self.found.opened.at
+    }
+
+    /// Returns the time of the seal, or `None` if the trial is open.
+    pub fn sealed_at(&self) -> Option<Timestamp> {
+        self.found.sealed_at
+    }
+
+    /// Returns the original reward, or `None` if it is not set.
+    pub fn reward(&self) -> Option<&Reward> {
+        self.found.rewards.original.as_ref()
+    }
+
+    /// Returns the summary of the calls, or `None` if the trial is open.
+    pub fn summary(&self) -> Option<&Summary> {
+        self.found.summary.as_ref()
+    }
+
+    /// Returns the number of recorded calls.
+    pub fn calls(&self) -> usize {
+        self.calls
+    }
+
+    /// Whether a later attempt at the same sample supersedes this trial.
+    pub fn is_superseded(&self) -> bool {
+        self.is_superseded
     }
 }
 

@@ -38,7 +38,7 @@ impl Advantage {
     /// Returns the advantage of each of these rewards, or `None` if the rule is no advantages.
     ///
     /// The advantages are not finite if the sum or the squares of the rewards overflow.
-    pub(crate) fn of(self, rewards: &[f64]) -> Option<Vec<f64>> {
+    pub fn of(self, rewards: &[f64]) -> Option<Vec<f64>> {
         let weigh: fn(&Moments, f64) -> f64 = match self {
             Self::None => return None,
             Self::Grpo => |group, distance| distance / (group.sample_deviation() + EPSILON),
