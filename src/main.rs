@@ -31,6 +31,7 @@ mod tasks;
 mod terminal;
 mod token_file;
 mod trace_options;
+mod view;
 
 use std::num::NonZero;
 use std::process::ExitCode;
@@ -73,6 +74,7 @@ Try it:
   rolltap tasks check TASKS
   rolltap run -p TASK -a terminal --upstream http://127.0.0.1:8000
   rolltap check jobs/NAME
+  rolltap view jobs/NAME
   rolltap export jobs/NAME --format jsonl -o train.jsonl
 
 Each option with [env: …] has an environment variable too. The command line overrides it.
@@ -94,6 +96,7 @@ enum Command {
     Tasks(Box<tasks::Arguments>),
     Check(Box<check::Arguments>),
     Export(Box<export::Arguments>),
+    View(view::Arguments),
     Clean(clean::Arguments),
     Health(health::Arguments),
     Env(env::Arguments),
@@ -160,6 +163,7 @@ async fn execute(command: Command) -> anyhow::Result<Outcome> {
         Command::Tasks(arguments) => Box::pin(tasks::run(*arguments)).await,
         Command::Check(arguments) => Box::pin(check::run(*arguments)).await,
         Command::Export(arguments) => Box::pin(export::run(*arguments)).await,
+        Command::View(arguments) => view::run(arguments).await,
         Command::Clean(arguments) => Box::pin(clean::run(arguments)).await,
         Command::Health(arguments) => Box::pin(health::run(arguments)).await,
         Command::Env(arguments) => Box::pin(env::run(arguments)).await,

@@ -1,0 +1,63 @@
+//! `rolltap view`
+
+use std::path::PathBuf;
+
+use clap::Args;
+use rolltap_viewer::{Collection, Server};
+
+use crate::terminal::StopSignals;
+use crate::{Outcome, terminal};
+
+/// Show jobs and trials as web pages on this machine
+///
+/// The pages show the rewards of a job, the samples of each group, and the calls, branches and exact tokens of each
+/// trial. The command reads and never writes, also beside a running job or proxy, whose pages follow it. Only programs of
+/// this machine can open the pages.
+#[derive(Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    /// Show these job directories, directories of jobs, data directories of proxies, and .jsonl or .parquet files of
+    /// rollouts.
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// Serve on this port of 127.0.0.1, or on a free one for 0.
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    port: u16,
+    /// Show the texts of token ids with this tokenizer.json, or with that of this model directory. [default: token ids]
+    #[arg(long, value_name = "PATH", env = "ROLLTAP_TOKENIZER")]
+    tokenizer: Option<PathBuf>,
+    /// Open the first page in the browser.
+    #[arg(long)]
+    open: bool,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  rolltap view jobs
+  rolltap view jobs/NAME --tokenizer models/qwen3 --open
+  rolltap view rollouts.parquet --port 7080
+
+On a page, ? shows the keys.";
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+    let Arguments { paths, port, tokenizer, open } = arguments;
+    let mut signals = StopSignals::listen()?;
+    let collection = Collection::open(&paths)?;
+    let server = Server::bind(collection, tokenizer.as_deref(), port).await?;
+    let url = server.url();
+    terminal::say(&url);
+    terminal::note("ctrl-C ends the viewer");
+    if open {
+        open_browser(&url);
+    }
+    server.serve(signals.next()).await?;
+    Ok(Outcome::Done)
+}
+
+/// Starts the user's browser. A failure is only a note, because the address is printed.
+fn open_browser(url: &str) {
+    let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    if let Err(error) = std::process::Command::new(program).arg(url).spawn() {
+        terminal::note(format!("cannot start {program}: {error}; open the address above in a browser"));
+    }
+}

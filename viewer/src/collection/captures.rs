@@ -1,0 +1,30 @@
+//! Reads trials from a capture store, beside a proxy that may be running.
+
+use rolltap_proxy::store::{Archive, Damage};
+use rolltap_rollout::ids::TrialId;
+
+use super::trial::TrialContent;
+
+/// The maximum number of damaged places that a page lists.
+const LISTED: usize = 10;
+
+/// Describes damage. A half-written last record is none: a running proxy writes it at this moment.
+pub(super) fn damage(damage: &[Damage]) -> Vec<String> {
+    let damage: Vec<_> = damage.iter().filter(|damage| !damage.is_torn_end).collect();
+    let mut lines: Vec<_> = damage.iter().take(LISTED).map(ToString::to_string).collect();
+    if damage.len() > LISTED {
+        lines.push(format!("{} further places are damaged", damage.len() - LISTED));
+    }
+    lines
+}
+
+/// Reads the calls of a trial, and the rows that they make.
+pub(super) fn read_trial(archive: &Archive, id: &str, content: &mut TrialContent) {
+    let Some((trial, found)) = TrialId::new(id).ok().and_then(|id| archive.trial(&id)) else {
+        content.problems.push(format!("the captures of trial {id} are gone: their retention is over"));
+        return;
+    };
+    content.problems.extend(damage(&found));
+    content.rows = archive.rows(&trial, None);
+    content.calls = trial.calls.into_iter().zip(trial.told).collect();
+}

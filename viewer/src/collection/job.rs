@@ -1,0 +1,177 @@
+//! One job: where its rollouts are, and a cached list of its trials.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rolltap_orchestrator::failure::chain;
+use rolltap_orchestrator::job_dir::JobDir;
+use rolltap_proxy::store::{self, Archive};
+
+use super::captures;
+use super::files::TrialFiles;
+use super::rows_file;
+use super::state::FilesState;
+use super::trial::{TrialContent, TrialEntry};
+
+/// Where the rollouts of a job are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum JobKind {
+    /// A capture store, in the directory of a job or alone.
+    Captures { data: PathBuf, dir: Option<PathBuf> },
+    /// A file of rows, in the directory of a job without captures or alone.
+    Rows { file: PathBuf, dir: Option<PathBuf> },
+    /// The directory of a job that has written neither.
+    Begun { dir: PathBuf },
+}
+
+impl JobKind {
+    /// Returns the kind of job at `path`. `None` if it is no job, no data directory and no file of rollouts.
+    pub(super) fn at(path: &Path) -> Option<Self> {
+        if path.is_file() {
+            return rows_file::is_readable(path).then(|| Self::Rows { file: path.to_owned(), dir: None });
+        }
+        let dir = JobDir::at(path);
+        if !dir.config().is_file() {
+            return store::is_data_dir(path).then(|| Self::Captures { data: path.to_owned(), dir: None });
+        }
+        let dir_path = path.to_owned();
+        if dir.data().is_dir() {
+            return Some(Self::Captures { data: dir.data(), dir: Some(dir_path) });
+        }
+        // Parquet first: a list of trials reads only some of its columns.
+        let rows = [dir.rollouts_parquet(), dir.rollouts_jsonl()].into_iter().find(|file| file.is_file());
+        Some(match rows {
+            Some(file) => Self::Rows { file, dir: Some(dir_path) },
+            None => Self::Begun { dir: dir_path },
+        })
+    }
+
+    /// Returns the directory of the job, if the rollouts are in one.
+    fn dir(&self) -> Option<&Path> {
+        match self {
+            Self::Captures { dir, .. } | Self::Rows { dir, .. } => dir.as_deref(),
+            Self::Begun { dir } => Some(dir),
+        }
+    }
+
+    /// Returns the file or directory with the rollouts.
+    fn source(&self) -> &Path {
+        match self {
+            Self::Captures { data, .. } => data,
+            Self::Rows { file, .. } => file,
+            Self::Begun { dir } => dir,
+        }
+    }
+}
+
+/// A job with a name.
+#[derive(Debug)]
+pub struct Job {
+    name: String,
+    path: PathBuf,
+    /// The content of the files when they were last read.
+    read: Mutex<Option<(FilesState, Arc<JobContent>)>>,
+}
+
+/// The trials of a job, as its files had them at one moment.
+#[derive(Debug)]
+pub struct JobContent {
+    /// The trials in the order in which they were opened, or of the file.
+    pub trials: Vec<TrialEntry>,
+    /// Whether a process still runs the job.
+    pub is_running: bool,
+    /// What could not be read, for the reader of the page.
+    pub problems: Vec<String>,
+    /// The bytes of the files with the rollouts.
+    pub bytes: u64,
+    kind: JobKind,
+    archive: Option<Archive>,
+}
+
+impl Job {
+    pub(super) fn new(name: String, path: PathBuf) -> Self {
+        Self { name, path, read: Mutex::new(None) }
+    }
+
+    /// Returns the name, which is unique in the collection.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the path that the job was found at.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the bytes of the files with the rollouts. They grow with each change of a running job.
+    pub fn bytes(&self) -> u64 {
+        JobKind::at(&self.path).map_or(0, |kind| FilesState::of([kind.source()]).bytes())
+    }
+
+    /// Reads the list of trials, or returns the list that was read before if no file has changed.
+    pub fn content(&self) -> Arc<JobContent> {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        // A running job may have written its first captures since.
+        let kind = JobKind::at(&self.path);
+        let state = kind.as_ref().map(|kind| FilesState::of([kind.source()])).unwrap_or_default();
+        if let Some((known, content)) = &*read
+            && *known == state
+            && content.is_running == is_running(&self.path)
+        {
+            return Arc::clone(content);
+        }
+        let content = Arc::new(JobContent::read(&self.path, kind, state.bytes()));
+        *read = Some((state, Arc::clone(&content)));
+        content
+    }
+}
+
+impl JobContent {
+    fn read(path: &Path, kind: Option<JobKind>, bytes: u64) -> Self {
+        let mut problems = Vec::new();
+        let kind = kind.unwrap_or_else(|| {
+            problems.push(format!("{} is gone or has no rollouts any more", path.display()));
+            JobKind::Begun { dir: path.to_owned() }
+        });
+        let (mut trials, mut archive) = (Vec::new(), None);
+        match &kind {
+            JobKind::Captures { data, .. } => match Archive::open(data) {
+                Ok(read) => {
+                    trials = read.outlines().map(|outline| TrialEntry::of_outline(&outline)).collect();
+                    problems.extend(captures::damage(read.damage()));
+                    archive = Some(read);
+                }
+                Err(error) => problems.push(chain(&error)),
+            },
+            JobKind::Rows { file, .. } => trials = rows_file::entries(file, &mut problems),
+            JobKind::Begun { .. } => {}
+        }
+        Self { trials, is_running: is_running(path), problems, bytes, kind, archive }
+    }
+
+    /// Returns the entry of a trial.
+    pub fn entry(&self, id: &str) -> Option<&TrialEntry> {
+        self.trials.iter().find(|trial| trial.id == id)
+    }
+
+    /// Reads one whole trial, and of the captures only its own records. `None` if the job has no such trial.
+    pub fn trial(&self, id: &str) -> Option<TrialContent> {
+        let entry = self.entry(id)?.clone();
+        let files = self.kind.dir().map(|dir| TrialFiles::at(&dir.join(id))).unwrap_or_default();
+        let mut content =
+            TrialContent { entry, rows: Vec::new(), calls: Vec::new(), files, problems: Vec::new() };
+        match (&self.kind, &self.archive) {
+            (JobKind::Rows { file, .. }, _) => {
+                content.rows = rows_file::rows_of(file, id, &mut content.problems)
+            }
+            (_, Some(archive)) => captures::read_trial(archive, id, &mut content),
+            (_, None) => {}
+        }
+        Some(content)
+    }
+}
+
+/// Whether a process runs the job of this directory.
+fn is_running(path: &Path) -> bool {
+    JobDir::at(path).runner().is_some()
+}

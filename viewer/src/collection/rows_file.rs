@@ -1,0 +1,64 @@
+//! Reads trials from a file of rows.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use rolltap_orchestrator::failure::chain;
+use rolltap_orchestrator::source;
+use rolltap_rollout::export::pipeline::projection::RowFacts;
+use rolltap_rollout::row::RolloutRow;
+
+use super::trial::TrialEntry;
+
+/// The maximum number of unreadable rows that a page lists.
+const LISTED: usize = 10;
+
+/// Whether the name of the file is that of a file of rows.
+pub(super) fn is_readable(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    matches!(extension, Some("jsonl" | "ndjson" | "parquet"))
+}
+
+/// Reads the list of trials, in the order of their first rows. Only the necessary columns of a Parquet file are read.
+pub(super) fn entries(file: &Path, problems: &mut Vec<String>) -> Vec<TrialEntry> {
+    let rows = match source::rows::<RowFacts>(file) {
+        Ok(rows) => rows,
+        Err(error) => {
+            problems.push(chain(&error));
+            return Vec::new();
+        }
+    };
+    let (mut entries, mut places): (Vec<TrialEntry>, HashMap<String, usize>) = Default::default();
+    let mut unreadable = 0_usize;
+    for row in rows {
+        match row {
+            Ok(facts) if places.contains_key(&facts.trial_id) => {}
+            Ok(facts) => {
+                places.insert(facts.trial_id.clone(), entries.len());
+                entries.push(TrialEntry::of_facts(facts));
+            }
+            Err(problem) => {
+                unreadable += 1;
+                if unreadable <= LISTED {
+                    problems.push(format!("{}: {problem}", file.display()));
+                }
+            }
+        }
+    }
+    if unreadable > LISTED {
+        problems.push(format!("{}: {} further rows cannot be read", file.display(), unreadable - LISTED));
+    }
+    entries
+}
+
+/// Reads the rows of one trial. The whole file is read, because rows have no index.
+pub(super) fn rows_of(file: &Path, trial: &str, problems: &mut Vec<String>) -> Vec<RolloutRow> {
+    match source::rows::<RolloutRow>(file) {
+        // The list of trials already reports unreadable rows.
+        Ok(rows) => rows.filter_map(Result::ok).filter(|row| row.trial_id == trial).collect(),
+        Err(error) => {
+            problems.push(chain(&error));
+            Vec::new()
+        }
+    }
+}

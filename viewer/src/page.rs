@@ -1,0 +1,13 @@
+//! The pages as HTML. Every text of a job is escaped by the templates: agents write much of it.
+
+pub(crate) mod branch;
+mod chart;
+mod format;
+pub(crate) mod group;
+pub(crate) mod job;
+pub(crate) mod jobs;
+mod layout;
+pub(crate) mod link;
+pub(crate) mod message;
+pub(crate) mod tokens;
+pub(crate) mod trial;

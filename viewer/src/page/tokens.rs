@@ -1,0 +1,112 @@
+//! A window of a branch's tokens as HTML. The common properties of consecutive tokens are written once.
+
+use maud::{Markup, html};
+use rolltap_rollout::row::RolloutRow;
+use tokenizers::Tokenizer;
+
+use crate::figures::runs::{Run, runs};
+
+/// The number of tokens in a window. With 2 000 a window stays below 200 kB.
+pub(crate) const WINDOW: usize = 2_000;
+
+/// The bounds of the classes of logprobs in nats, from certain to improbable.
+const CLASSES: [(f32, &str); 5] = [
+    (-0.01, "above −0.01"),
+    (-0.1, "−0.1 to −0.01"),
+    (-0.7, "−0.7 to −0.1"),
+    (-2.3, "−2.3 to −0.7"),
+    (f32::NEG_INFINITY, "below −2.3"),
+];
+
+/// Makes texts of token ids. Without a tokenizer, the text of a token is its id.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TokenTexts<'t>(pub(crate) Option<&'t Tokenizer>);
+
+impl TokenTexts<'_> {
+    /// Returns the text of one token. A part of a character is U+FFFD.
+    fn text(self, id: i32) -> String {
+        let decoded = self.0.and_then(|tokenizer| tokenizer.decode(&[u32::try_from(id).ok()?], false).ok());
+        decoded.unwrap_or_else(|| format!("{id} "))
+    }
+
+    /// Whether the token is one of the tokenizer's special tokens.
+    fn is_special(self, id: i32) -> bool {
+        let token = self.0.and_then(|tokenizer| tokenizer.id_to_token(u32::try_from(id).ok()?));
+        let added = self.0.map(|tokenizer| tokenizer.get_added_tokens_decoder());
+        token.is_some()
+            && added.is_some_and(|added| {
+                u32::try_from(id).is_ok_and(|id| added.get(&id).is_some_and(|token| token.special))
+            })
+    }
+}
+
+/// Returns the tokens from `from` on, at most [`WINDOW`]. If tokens follow, the last element has the address of the next
+/// window. `address` is that of a window, up to the number of its first token.
+pub(crate) fn window(row: &RolloutRow, from: usize, texts: &TokenTexts<'_>, address: &str) -> Markup {
+    let end = from.saturating_add(WINDOW).min(row.token_ids.len());
+    let address = address.trim_end_matches(|digit: char| digit.is_ascii_digit());
+    html! {
+        @for run in runs(row, from..end) { (run_of(row, &run, texts)) }
+        @if end < row.token_ids.len() {
+            a.more href={ (address) (end) } data-next={ (address) (end) } { "Tokens from " (end) " on" }
+        }
+    }
+}
+
+fn run_of(row: &RolloutRow, run: &Run, texts: &TokenTexts<'_>) -> Markup {
+    let call = run.call.and_then(|call| row.calls.get(call));
+    let kind = match (run.is_sampled, run.is_trainable, run.has_loss) {
+        (false, ..) => "prompt",
+        (true, false, _) => "masked",
+        (true, true, false) => "elsewhere",
+        (true, true, true) => "trained",
+    };
+    html! {
+        span class={ "run " (kind) } data-kind=(kind) data-version=(run.version) data-version-class=(run.version.rem_euclid(6))
+            data-call=(run.call.map_or(0, |call| call + 1)) data-call-class=(run.call.unwrap_or(0) % 6)
+            data-call-id=[call.map(|call| &call.call_id)] data-role=[call.map(|call| &call.role)] {
+            @for at in run.tokens.clone() { (token(row, run, at, texts)) }
+        }
+    }
+}
+
+fn token(row: &RolloutRow, run: &Run, at: usize, texts: &TokenTexts<'_>) -> Markup {
+    let id = row.token_ids.get(at).copied().unwrap_or_default();
+    let logprob = row.logprobs.get(at).copied().unwrap_or_default();
+    let text = texts.text(id);
+    // Newlines are visible and also break the line.
+    let (shown, breaks) = match text.strip_suffix('\n') {
+        Some(line) => (format!("{line}⏎"), true),
+        None => (text, false),
+    };
+    let special = texts.is_special(id);
+    html! {
+        i id={ "t" (at) } class=[class(run, logprob, special)] data-i=(id)
+            data-l=[run.is_sampled.then_some(logprob)] { (shown) }
+        @if breaks { br; }
+    }
+}
+
+/// Returns the classes of a token. `None` for an ordinary token of a prompt.
+fn class(run: &Run, logprob: f32, is_special: bool) -> Option<String> {
+    let class = CLASSES.iter().position(|(bound, _)| logprob > *bound).unwrap_or(CLASSES.len() - 1);
+    match (run.is_sampled, is_special) {
+        (true, true) => Some(format!("l{class} special")),
+        (true, false) => Some(format!("l{class}")),
+        (false, true) => Some("special".to_owned()),
+        (false, false) => None,
+    }
+}
+
+/// Returns the explanation of the colours.
+pub(crate) fn legend() -> Markup {
+    html! {
+        p.legend aria-hidden="true" {
+            span.of-logprob { "Logprob in nats: "
+                @for (class, (_, words)) in CLASSES.iter().enumerate() { span class=(format!("swatch l{class}")) { (words) } " " }
+            }
+            span.of-mask { span.swatch.trained { "trained" } " " span.swatch.elsewhere { "trained on another branch" } " "
+                span.swatch.masked { "sampled, not trainable" } " " span.swatch.prompt { "prompt" } }
+        }
+    }
+}

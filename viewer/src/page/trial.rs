@@ -1,0 +1,225 @@
+//! The page of a trial: its calls, its branches and its files.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+use rolltap_rollout::call::{Call, CallStatus, Dialect};
+use rolltap_rollout::row::RolloutRow;
+
+use super::format::{bytes, count, decimal, duration, reward};
+use super::job::state;
+use super::{layout, link};
+use crate::collection::{Job, TextFile, TrialContent};
+
+/// The width of the timeline in pixels.
+const WIDTH: f64 = 900.0;
+const LINE: usize = 14;
+/// The maximum number of calls on a page.
+const CALLS: usize = 400;
+
+pub(crate) fn page(job: &Job, trial: &TrialContent) -> Markup {
+    let entry = &trial.entry;
+    let files = trial.files.list();
+    let main = html! {
+        h1 { (entry.id) }
+        p.facts {
+            "Task " strong { (entry.task) } ", sample " (entry.sample) ", attempt " (entry.attempt)
+            @if let Some(agent) = &entry.agent { ", agent " strong { (agent) } }
+            ": " (state(entry))
+            @if let (Some(opened), Some(sealed)) = (entry.opened_at, entry.sealed_at) {
+                ", after " (duration(opened, sealed))
+            }
+        }
+        (layout::problems(&trial.problems))
+        (rewards(trial))
+        @if !trial.calls.is_empty() { (timeline(trial)) }
+        (branches(job, trial))
+        @if !trial.calls.is_empty() { (calls(trial)) }
+        @if !files.is_empty() {
+            h2 { "Files" }
+            table.list {
+                thead { tr { th scope="col" { "File" } th.number scope="col" { "Size" } } }
+                tbody { @for (name, length) in &files { tr {
+                    th scope="row" { a href=(link::file(job.name(), &entry.id, name)) { (name) } }
+                    td.number { (bytes(*length)) }
+                } } }
+            }
+        }
+    };
+    layout::page(&entry.id, &path(job, trial, None), Some(&link::changes(job.name())), &main)
+}
+
+/// Returns the page of one file of the trial.
+pub(crate) fn file(job: &Job, trial: &TrialContent, name: &str, file: &TextFile) -> Markup {
+    let main = html! {
+        h1 { (name) }
+        p.facts { (bytes(file.length)) @if file.skipped > 0 { ", of which the last " (bytes(file.length - file.skipped)) " follow" } }
+        pre.file tabindex="0" { (file.text) }
+    };
+    layout::page(name, &path(job, trial, Some(name)), None, &main)
+}
+
+/// Returns the steps from the list of jobs to the trial, and to a part of it.
+pub(super) fn path(job: &Job, trial: &TrialContent, part: Option<&str>) -> Vec<layout::Step> {
+    let entry = &trial.entry;
+    let mut path =
+        vec![("Jobs".to_owned(), Some("/".to_owned())), (job.name().to_owned(), Some(link::job(job.name())))];
+    path.extend(entry.group.as_ref().map(|group| (group.clone(), Some(link::group(job.name(), group)))));
+    let address = part.map(|_| link::trial(job.name(), &entry.id));
+    path.push((entry.id.clone(), address));
+    path.extend(part.map(|part| (part.to_owned(), None)));
+    path
+}
+
+fn rewards(trial: &TrialContent) -> Markup {
+    let Some(verdict) = &trial.entry.reward else { return html! {} };
+    html! {
+        dl.numbers {
+            div { dt { "Reward" } dd { (reward(verdict.reward)) } }
+            @for (name, value) in &verdict.rewards { div { dt { (name) } dd { (decimal(*value, 4)) } } }
+            @if !verdict.valid { div { dt { "Valid" } dd { "no" } } }
+            @if let Some(cause) = &verdict.failure_cause { div { dt { "Failure" } dd { (cause) } } }
+            @for reason in trial.entry.suspicious() { div { dt { "Suspicious" } dd { (reason) } } }
+        }
+    }
+}
+
+/// Returns the calls as bars over time: the wait for the first token, and the answer.
+fn timeline(trial: &TrialContent) -> Markup {
+    let calls: Vec<&Call> = trial.calls.iter().map(|(call, _)| call.as_ref()).take(CALLS).collect();
+    let begin = calls.iter().map(|call| call.started_at).min().unwrap_or_default();
+    let end = calls.iter().map(|call| call.ended_at).max().unwrap_or_default();
+    let whole = end.duration_since(begin).as_secs_f64().max(1e-6);
+    let at = |time: Timestamp| (time.duration_since(begin).as_secs_f64() / whole * WIDTH).round();
+    let height = calls.len() * LINE;
+    html! {
+        h2 { "Timeline" }
+        p.facts { (count(calls.len() as u64)) " calls in " (duration(begin, end)) ": the light part of a bar waits for the first token" }
+        div.scrolls tabindex="0" role="img" aria-label="Timeline of the calls; the table below has the same data" {
+            svg.timeline width=(WIDTH) height=(height) viewBox=(format!("0 0 {WIDTH} {height}")) {
+                @for (line, call) in calls.iter().enumerate() {
+                    @let first = call.first_token_at.unwrap_or(call.ended_at);
+                    rect.waits x=(at(call.started_at)) y=(line * LINE + 2) height=(LINE - 4)
+                        width=((at(first) - at(call.started_at)).max(1.0)) {}
+                    rect class=(class(call)) x=(at(first)) y=(line * LINE + 2) height=(LINE - 4)
+                        width=((at(call.ended_at) - at(first)).max(1.0)) { title { (call.call_id) ": " (status(call)) } }
+                }
+            }
+        }
+    }
+}
+
+fn class(call: &Call) -> &'static str {
+    match call.status {
+        CallStatus::Complete => "complete",
+        CallStatus::Failed => "failed",
+        CallStatus::Cancelled | CallStatus::Interrupted => "cut",
+    }
+}
+
+fn status(call: &Call) -> &'static str {
+    match call.status {
+        CallStatus::Complete => "complete",
+        CallStatus::Failed => "failed",
+        CallStatus::Cancelled => "cancelled",
+        CallStatus::Interrupted => "interrupted",
+    }
+}
+
+/// Returns the path of the dialect's API.
+fn dialect(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::ChatCompletions => "chat/completions",
+        Dialect::Completions => "completions",
+        Dialect::Responses => "responses",
+        Dialect::Messages => "messages",
+        Dialect::GenerateContent => "generateContent",
+        Dialect::Returned => "recorded by the agent",
+    }
+}
+
+fn branches(job: &Job, trial: &TrialContent) -> Markup {
+    html! {
+        h2 { "Branches" }
+        @if trial.rows.is_empty() { p { "No token of this trial was sampled, so it has no branches." } }
+        @else {
+            table.list {
+                thead { tr {
+                    th.number scope="col" { "Branch" } th scope="col" { "Starts because of" }
+                    th.number scope="col" { "Calls" } th.number scope="col" { "Tokens" }
+                    th.number scope="col" { "Sampled" } th.number scope="col" { "Trained" }
+                    th.number scope="col" { "Prefilled again" } th scope="col" { "Ends" } th scope="col" { "Model" }
+                } }
+                tbody { @for (index, row) in trial.rows.iter().enumerate() { tr {
+                    th.number scope="row" { a href=(link::branch(job.name(), &trial.entry.id, index)) { (row.branch_index) } }
+                    td { (row.branch_cause) @if let Some(of) = origin(&trial.rows, index) { ", after branch " (of) } }
+                    td.number { (row.calls.len()) }
+                    td.number { (count(row.token_ids.len() as u64)) }
+                    td.number { (count(ones(&row.sampled_mask))) }
+                    td.number { (count(ones(&row.loss_mask))) }
+                    td.number { (row.branch_reprefilled.map_or_else(String::new, |tokens| count(tokens.unsigned_abs()))) }
+                    td { (row.status) @if let Some(reason) = &row.stop_reason { " (" (reason) ")" } }
+                    td { (row.model) }
+                } } }
+            }
+        }
+    }
+}
+
+/// Returns the branch whose calls this branch shares up to its start. `None` if the branch shares no call.
+fn origin(rows: &[RolloutRow], index: usize) -> Option<i32> {
+    let parent = rows.get(index)?.calls.iter().find_map(|span| span.parent_call_id.as_ref())?;
+    let before = rows.iter().take(index);
+    before
+        .filter(|row| row.calls.iter().any(|span| span.call_id == *parent))
+        .map(|row| row.branch_index)
+        .next()
+}
+
+pub(super) fn ones(mask: &[u8]) -> u64 {
+    mask.iter().filter(|bit| **bit == 1).count() as u64
+}
+
+fn calls(trial: &TrialContent) -> Markup {
+    html! {
+        h2 { "Calls" }
+        table.list {
+            thead { tr {
+                th scope="col" { "Call" } th scope="col" { "Dialect" } th scope="col" { "Role" } th scope="col" { "Status" }
+                th.number scope="col" { "Prompt" } th.number scope="col" { "Sampled" } th scope="col" { "First token" }
+                th scope="col" { "Whole" } th.number scope="col" { "Version" } th scope="col" { "Upstream" }
+                th scope="col" { "Answer" }
+            } }
+            tbody { @for (call, conversation) in trial.calls.iter().take(CALLS) { tr {
+                th scope="row" { code { (call.call_id) } }
+                td { (dialect(call.dialect)) }
+                td { (call.role.as_str()) }
+                td { (status(call)) @if let Some(error) = &call.error { ": " (error) }
+                    @for flaw in &call.flaws { " " span.failure { (flaw.as_str()) } } }
+                td.number { (count(call.prompt_token_ids.len() as u64)) }
+                td.number { (count(call.choices.iter().map(|choice| choice.token_ids.len() as u64).sum::<u64>())) }
+                td { @if let Some(first) = call.first_token_at { (duration(call.started_at, first)) } }
+                td { (duration(call.started_at, call.ended_at)) }
+                td.number { (call.policy_version) }
+                td { (call.upstream.as_deref().unwrap_or_default()) }
+                td.answer { @if let Some(conversation) = conversation {
+                    @for (_, answer) in &conversation.answers { (excerpt(answer)) }
+                } }
+            } } }
+        }
+        @if trial.calls.len() > CALLS { p { (count((trial.calls.len() - CALLS) as u64)) " further calls are not listed." } }
+    }
+}
+
+/// Returns the beginning of an answer's text.
+fn excerpt(answer: &str) -> String {
+    let message: serde_json::Value = serde_json::from_str(answer).unwrap_or_default();
+    let text = message.get("content").and_then(|content| content.as_str()).unwrap_or_default();
+    let tools = message.get("tool_calls").and_then(|calls| calls.as_array()).into_iter().flatten();
+    let tools =
+        tools.filter_map(|call| call.pointer("/function/name")?.as_str().map(|name| format!("[{name}]")));
+    let whole = std::iter::once(text.to_owned()).chain(tools).collect::<Vec<_>>().join(" ");
+    match whole.char_indices().nth(120) {
+        Some((end, _)) => format!("{}…", whole.get(..end).unwrap_or_default()),
+        None => whole,
+    }
+}

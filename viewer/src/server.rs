@@ -1,0 +1,121 @@
+//! The web server of `rolltap view`: it answers programs of this machine only, with pages that load nothing from other
+//! hosts.
+
+mod guard;
+mod pages;
+
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware::from_fn;
+use axum::routing::get;
+use tokenizers::Tokenizer;
+use tokio::net::TcpListener;
+
+use crate::collection::Collection;
+
+/// Why the pages cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The port is in use, or not permitted.
+    #[error("cannot listen on {address}: choose another --port, or 0 for a free one")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's error.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The tokenizer cannot be read.
+    #[error("cannot read the tokenizer {}: {reason}; expected a tokenizer.json, or a directory with one", path.display())]
+    Tokenizer {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// Serving ended with an error.
+    #[error("cannot serve the pages")]
+    Serve(#[source] std::io::Error),
+}
+
+/// What every page is made from.
+#[derive(Debug)]
+pub(crate) struct Viewer {
+    pub(crate) collection: Collection,
+    /// Makes texts of token ids. `None` shows ids.
+    pub(crate) tokenizer: Option<Tokenizer>,
+}
+
+/// A server that listens.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    viewer: Arc<Viewer>,
+}
+
+impl Server {
+    /// Listens on a port of loopback. Port 0 takes a free port.
+    ///
+    /// # Errors
+    /// The tokenizer cannot be read, or the port cannot be used.
+    pub async fn bind(
+        collection: Collection,
+        tokenizer: Option<&Path>,
+        port: u16,
+    ) -> Result<Self, ServerError> {
+        let tokenizer = tokenizer.map(read_tokenizer).transpose()?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let failed = |source| ServerError::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address, viewer: Arc::new(Viewer { collection, tokenizer }) })
+    }
+
+    /// Returns the address of the first page.
+    pub fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    /// Serves the pages until `stopped`.
+    ///
+    /// # Errors
+    /// The listener fails.
+    pub async fn serve(self, stopped: impl Future<Output = ()> + Send) -> Result<(), ServerError> {
+        // Streams of changes never end by themselves, so the server does not wait for its connections.
+        tokio::select! {
+            served = axum::serve(self.listener, router(self.viewer)) => served.map_err(ServerError::Serve),
+            () = stopped => Ok(()),
+        }
+    }
+}
+
+/// Returns the router of all pages.
+fn router(viewer: Arc<Viewer>) -> Router {
+    Router::new()
+        .route("/", get(pages::jobs))
+        .route("/jobs/{job}", get(pages::job))
+        .route("/jobs/{job}/changes", get(pages::changes))
+        .route("/jobs/{job}/groups/{group}", get(pages::group))
+        .route("/jobs/{job}/trials/{trial}", get(pages::trial))
+        .route("/jobs/{job}/trials/{trial}/files/{name}", get(pages::file))
+        .route("/jobs/{job}/trials/{trial}/branches/{branch}", get(pages::branch))
+        .route("/jobs/{job}/trials/{trial}/branches/{branch}/tokens", get(pages::tokens))
+        .route("/assets/{hash}/{name}", get(pages::asset))
+        .fallback(pages::no_such_page)
+        .layer(from_fn(guard::guard))
+        .with_state(viewer)
+}
+
+fn read_tokenizer(path: &Path) -> Result<Tokenizer, ServerError> {
+    let file = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
+    Tokenizer::from_file(&file)
+        .map_err(|error| ServerError::Tokenizer { path: file, reason: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! The handlers of the pages: each reads what its page shows, and nothing else.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::{Stream, StreamExt, stream};
+use http::{HeaderValue, StatusCode, Uri, header};
+use maud::Markup;
+use serde::Deserialize;
+
+use super::Viewer;
+use crate::asset::Asset;
+use crate::collection::{Job, JobContent, TrialContent};
+use crate::filter::Filter;
+use crate::page;
+use crate::page::tokens::{TokenTexts, WINDOW};
+
+/// The time between two looks at the files of a job.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// The maximum bytes of a file on a page.
+const FILE: u64 = 200_000;
+
+type Shared = State<Arc<Viewer>>;
+type Answer = Result<Html, Missing>;
+
+/// A page of this server.
+pub(super) struct Html(Markup);
+
+impl IntoResponse for Html {
+    fn into_response(self) -> Response {
+        let headers =
+            [(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CACHE_CONTROL, "no-store")];
+        (headers, self.0.into_string()).into_response()
+    }
+}
+
+/// A page that does not exist, or cannot be made.
+pub(super) struct Missing {
+    status: StatusCode,
+    text: String,
+}
+
+impl IntoResponse for Missing {
+    fn into_response(self) -> Response {
+        let title = self.status.canonical_reason().unwrap_or("Error");
+        (self.status, Html(page::message::page(title, &self.text))).into_response()
+    }
+}
+
+impl Missing {
+    fn of(text: impl Into<String>) -> Self {
+        Self { status: StatusCode::NOT_FOUND, text: text.into() }
+    }
+}
+
+impl Viewer {
+    fn job(&self, name: &str) -> Result<&Job, Missing> {
+        self.collection.job(name).ok_or_else(|| Missing::of(format!("there is no job {name:?}")))
+    }
+}
+
+/// Runs `make` on a thread for blocking work, because it reads files.
+async fn reading(
+    State(viewer): Shared,
+    make: impl FnOnce(&Viewer) -> Result<Markup, Missing> + Send + 'static,
+) -> Answer {
+    let made = tokio::task::spawn_blocking(move || make(&viewer)).await;
+    let failed = |error| Missing {
+        status: StatusCode::INTERNAL_SERVER_ERROR,
+        text: format!("the page cannot be made: {error}"),
+    };
+    made.map_err(failed)?.map(Html)
+}
+
+fn trial_of(content: &JobContent, id: &str) -> Result<TrialContent, Missing> {
+    content.trial(id).ok_or_else(|| Missing::of(format!("the job has no trial {id:?}")))
+}
+
+pub(super) async fn jobs(viewer: Shared) -> Answer {
+    reading(viewer, |viewer| Ok(page::jobs::page(&viewer.collection))).await
+}
+
+pub(super) async fn job(
+    viewer: Shared,
+    Path(name): Path<String>,
+    filter: Result<Query<Filter>, QueryRejection>,
+) -> Answer {
+    let Query(filter) = filter.map_err(|error| Missing {
+        status: StatusCode::BAD_REQUEST,
+        text: format!("the filter in the address cannot be read: {}", error.body_text()),
+    })?;
+    reading(viewer, move |viewer| {
+        let job = viewer.job(&name)?;
+        Ok(page::job::page(job, &job.content(), &filter))
+    })
+    .await
+}
+
+pub(super) async fn group(viewer: Shared, Path((name, group)): Path<(String, String)>) -> Answer {
+    reading(viewer, move |viewer| {
+        let job = viewer.job(&name)?;
+        let content = job.content();
+        let of_group = content.trials.iter().filter(|trial| trial.group.as_ref() == Some(&group));
+        let mut samples: Vec<_> = of_group.filter_map(|trial| content.trial(&trial.id)).collect();
+        samples.sort_by_key(|sample| (sample.entry.sample, sample.entry.attempt));
+        if samples.is_empty() {
+            return Err(Missing::of(format!("the job has no group {group:?}")));
+        }
+        Ok(page::group::page(job, &group, &samples))
+    })
+    .await
+}
+
+pub(super) async fn trial(viewer: Shared, Path((name, id)): Path<(String, String)>) -> Answer {
+    reading(viewer, move |viewer| {
+        let job = viewer.job(&name)?;
+        Ok(page::trial::page(job, &trial_of(&job.content(), &id)?))
+    })
+    .await
+}
+
+pub(super) async fn file(viewer: Shared, Path((name, id, file)): Path<(String, String, String)>) -> Answer {
+    reading(viewer, move |viewer| {
+        let job = viewer.job(&name)?;
+        let trial = trial_of(&job.content(), &id)?;
+        let missing = || Missing::of(format!("the trial has no file {file:?}"));
+        let read = trial.files.read(&file, FILE).ok_or_else(missing)?;
+        Ok(page::trial::file(job, &trial, &file, &read))
+    })
+    .await
+}
+
+/// The place in a branch.
+#[derive(Debug, Deserialize)]
+pub(super) struct Place {
+    /// The index of the first token of a window.
+    #[serde(default)]
+    from: usize,
+    /// The index of a token. The window begins shortly before it.
+    at: Option<usize>,
+}
+
+pub(super) async fn branch(
+    viewer: Shared,
+    Path((name, id, index)): Path<(String, String, usize)>,
+    Query(place): Query<Place>,
+) -> Answer {
+    reading(viewer, move |viewer| {
+        let job = viewer.job(&name)?;
+        let trial = trial_of(&job.content(), &id)?;
+        let missing = || Missing::of(format!("the trial has no branch {index}"));
+        let row = trial.rows.get(index).ok_or_else(missing)?;
+        let from = place.at.map_or(place.from, |at| at.saturating_sub(WINDOW / 4));
+        let texts = TokenTexts(viewer.tokenizer.as_ref());
+        Ok(page::branch::page(job, &trial, index, row, from, &texts))
+    })
+    .await
+}
+
+pub(super) async fn tokens(
+    viewer: Shared,
+    Path((name, id, index)): Path<(String, String, usize)>,
+    Query(place): Query<Place>,
+) -> Answer {
+    reading(viewer, move |viewer| {
+        let job = viewer.job(&name)?;
+        let trial = trial_of(&job.content(), &id)?;
+        let missing = || Missing::of(format!("the trial has no branch {index}"));
+        let row = trial.rows.get(index).ok_or_else(missing)?;
+        let address = page::link::tokens(job.name(), &id, index, 0);
+        Ok(page::tokens::window(row, place.from, &TokenTexts(viewer.tokenizer.as_ref()), &address))
+    })
+    .await
+}
+
+/// Sends an event `change` each time the files of the job have changed.
+pub(super) async fn changes(
+    State(viewer): Shared,
+    Path(name): Path<String>,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Missing> {
+    let known = viewer.job(&name)?.bytes();
+    let looks = stream::unfold((viewer, name, known), |(viewer, name, known)| async move {
+        tokio::time::sleep(INTERVAL).await;
+        let of = (Arc::clone(&viewer), name.clone());
+        let bytes = tokio::task::spawn_blocking(move || of.0.collection.job(&of.1).map(Job::bytes));
+        let bytes = bytes.await.ok().flatten()?;
+        let changed = (bytes != known).then(|| Ok(Event::default().event("change").data("")));
+        Some((changed, (viewer, name, bytes)))
+    });
+    Ok(Sse::new(looks.filter_map(std::future::ready)).keep_alive(KeepAlive::default()))
+}
+
+pub(super) async fn asset(address: Uri) -> Response {
+    let Some(asset) = Asset::at(address.path()) else {
+        return Missing::of("there is no such file").into_response();
+    };
+    // The address has a hash of the content, so the content never changes.
+    let cached = HeaderValue::from_static("public, max-age=31536000, immutable");
+    (
+        [(header::CONTENT_TYPE, HeaderValue::from_static(asset.media)), (header::CACHE_CONTROL, cached)],
+        asset.text,
+    )
+        .into_response()
+}
+
+pub(super) async fn no_such_page(address: Uri) -> Missing {
+    Missing::of(format!("there is no page {}", address.path()))
+}
