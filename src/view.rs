@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rolltap_viewer::{Collection, Server};
+use indicatif::ProgressBar;
+use rolltap_viewer::{Collection, Server, read_tokenizer, trial_text, write_bundle};
 
 use crate::terminal::StopSignals;
 use crate::{Outcome, terminal};
@@ -29,6 +30,14 @@ pub(crate) struct Arguments {
     /// Open the first page in the browser.
     #[arg(long)]
     open: bool,
+    /// Print this trial as text with colours, instead of serving pages. The name of a trial may be shortened to its
+    /// beginning.
+    #[arg(long, value_name = "TRIAL", conflicts_with_all = ["port", "open", "bundle"])]
+    text: Option<String>,
+    /// Write all pages into this directory, which must be empty or absent, instead of serving them. Any file server can
+    /// share it.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["port", "open"])]
+    bundle: Option<PathBuf>,
 }
 
 const AFTER_HELP: &str = "\
@@ -36,14 +45,33 @@ Examples:
   rolltap view jobs
   rolltap view jobs/NAME --tokenizer models/qwen3 --open
   rolltap view rollouts.parquet --port 7080
+  rolltap view jobs/NAME --bundle site
+  rolltap view jobs/NAME --text hello-file__4iqbe99 | less -R
 
 On a page, ? shows the keys.";
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
-    let Arguments { paths, port, tokenizer, open } = arguments;
+    let Arguments { paths, port, tokenizer, open, text, bundle } = arguments;
     let mut signals = StopSignals::listen()?;
     let collection = Collection::open(&paths)?;
-    let server = Server::bind(collection, tokenizer.as_deref(), port).await?;
+    let tokenizer = tokenizer.as_deref().map(read_tokenizer).transpose()?;
+    if let Some(trial) = text {
+        terminal::say(trial_text(&collection.trial(&trial)?, tokenizer.as_ref()).trim_end());
+        return Ok(Outcome::Done);
+    }
+    if let Some(dir) = bundle {
+        // The bar is drawn on a terminal only.
+        let bar = ProgressBar::no_length().with_message("trials");
+        let mut progress = |written: usize, all: usize| {
+            bar.set_length(all as u64);
+            bar.set_position(written as u64);
+        };
+        let bundled = write_bundle(&collection, tokenizer.as_ref(), &dir, &mut progress)?;
+        bar.finish_and_clear();
+        terminal::say(format!("{}: {} files, {} bytes", dir.display(), bundled.files, bundled.bytes));
+        return Ok(Outcome::Done);
+    }
+    let server = Server::bind(collection, tokenizer, port).await?;
     let url = server.url();
     terminal::say(&url);
     terminal::note("ctrl-C ends the viewer");

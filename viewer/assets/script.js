@@ -155,7 +155,7 @@ const up = () => {
 
 /** Moves to the next place at which a sample parts from the first. */
 const nextParting = () => {
-  const links = [...document.querySelectorAll("td a[href*='?at=']")].filter((link) => link instanceof HTMLAnchorElement);
+  const links = [...document.querySelectorAll("a.parting")].filter((link) => link instanceof HTMLAnchorElement);
   const at = links.findIndex((link) => link === document.activeElement);
   links[(at + 1) % links.length]?.focus();
 };
@@ -206,5 +206,13 @@ if (follows) {
 }
 
 watchEnd();
-const start = location.hash.match(/^#t\d+$/) && document.querySelector(location.hash);
-if (start instanceof HTMLElement) select(start);
+
+/** Selects the token of the address. A static page begins with the first tokens, so windows are loaded up to it. */
+const selectStart = async () => {
+  const id = location.hash.slice(1);
+  if (!/^t\d+$/.test(id)) return;
+  let token = document.getElementById(id);
+  while (!token && (await loadMore())) token = document.getElementById(id);
+  if (token) select(token);
+};
+void selectStart();

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// A file of the pages.
 pub(crate) struct Asset {
-    name: &'static str,
+    pub(crate) name: &'static str,
     /// The media type.
     pub(crate) media: &'static str,
     /// The content.

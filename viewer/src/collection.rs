@@ -9,6 +9,7 @@ mod trial;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub use files::{TextFile, TrialFiles};
 pub use job::{Job, JobContent};
@@ -70,10 +71,57 @@ impl Collection {
         &self.jobs
     }
 
+    /// Reads the trial of this name, or the only trial whose name begins so.
+    ///
+    /// # Errors
+    /// No trial has the name, or several names begin so.
+    pub fn trial(&self, name: &str) -> Result<TrialContent, TrialError> {
+        let contents: Vec<_> = self.jobs.iter().map(Job::content).collect();
+        if let Some(exact) = contents.iter().find_map(|content| content.trial(name)) {
+            return Ok(exact);
+        }
+        let ids = |content: &Arc<JobContent>| {
+            content.trials.iter().map(|trial| trial.id.clone()).collect::<Vec<_>>()
+        };
+        let found: Vec<String> = contents.iter().flat_map(ids).filter(|id| id.starts_with(name)).collect();
+        let [only] = &found[..] else {
+            let name = name.to_owned();
+            return Err(if found.is_empty() {
+                TrialError::None(name)
+            } else {
+                TrialError::Several { name, found }
+            });
+        };
+        let read = contents.iter().find_map(|content| content.trial(only));
+        read.ok_or_else(|| TrialError::None(name.to_owned()))
+    }
+
     /// Returns the job of this name.
     pub fn job(&self, name: &str) -> Option<&Job> {
         self.jobs.iter().find(|job| job.name() == name)
     }
+}
+
+/// Why a trial cannot be chosen by its name.
+#[derive(Debug, thiserror::Error)]
+pub enum TrialError {
+    /// No trial has the name.
+    #[error("no trial has a name that begins with {0:?}")]
+    None(String),
+    /// Several trials have names that begin so.
+    #[error("{} trials have names that begin with {name:?}: {}", found.len(), listed(found))]
+    Several {
+        /// The beginning of the name.
+        name: String,
+        /// The names of the trials.
+        found: Vec<String>,
+    },
+}
+
+fn listed(names: &[String]) -> String {
+    const MOST: usize = 5;
+    let shown = names.iter().take(MOST).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if names.len() > MOST { format!("{shown}, …") } else { shown }
 }
 
 /// Appends the jobs at `path`.

@@ -6,7 +6,6 @@ mod pages;
 
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::Router;
@@ -28,14 +27,6 @@ pub enum ServerError {
         /// The system's error.
         #[source]
         source: std::io::Error,
-    },
-    /// The tokenizer cannot be read.
-    #[error("cannot read the tokenizer {}: {reason}; expected a tokenizer.json, or a directory with one", path.display())]
-    Tokenizer {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        reason: String,
     },
     /// Serving ended with an error.
     #[error("cannot serve the pages")]
@@ -62,13 +53,12 @@ impl Server {
     /// Listens on a port of loopback. Port 0 takes a free port.
     ///
     /// # Errors
-    /// The tokenizer cannot be read, or the port cannot be used.
+    /// The port cannot be used.
     pub async fn bind(
         collection: Collection,
-        tokenizer: Option<&Path>,
+        tokenizer: Option<Tokenizer>,
         port: u16,
     ) -> Result<Self, ServerError> {
-        let tokenizer = tokenizer.map(read_tokenizer).transpose()?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let failed = |source| ServerError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
@@ -109,12 +99,6 @@ fn router(viewer: Arc<Viewer>) -> Router {
         .fallback(pages::no_such_page)
         .layer(from_fn(guard::guard))
         .with_state(viewer)
-}
-
-fn read_tokenizer(path: &Path) -> Result<Tokenizer, ServerError> {
-    let file = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
-    Tokenizer::from_file(&file)
-        .map_err(|error| ServerError::Tokenizer { path: file, reason: error.to_string() })
 }
 
 #[cfg(test)]

@@ -154,6 +154,14 @@ impl JobContent {
         self.trials.iter().find(|trial| trial.id == id)
     }
 
+    /// Reads the trials of a group, in order of sample and attempt. Empty if the job has no such group.
+    pub fn group(&self, group: &str) -> Vec<TrialContent> {
+        let of_group = self.trials.iter().filter(|trial| trial.group.as_deref() == Some(group));
+        let mut samples: Vec<_> = of_group.filter_map(|trial| self.trial(&trial.id)).collect();
+        samples.sort_by_key(|sample| (sample.entry.sample, sample.entry.attempt));
+        samples
+    }
+
     /// Reads one whole trial, and of the captures only its own records. `None` if the job has no such trial.
     pub fn trial(&self, id: &str) -> Option<TrialContent> {
         let entry = self.entry(id)?.clone();

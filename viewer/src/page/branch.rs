@@ -4,8 +4,9 @@ use maud::{Markup, html};
 use rolltap_rollout::row::RolloutRow;
 
 use super::format::{count, reward};
+use super::link::Links;
 use super::trial::{ones, path};
-use super::{layout, link, tokens};
+use super::{layout, tokens};
 use crate::collection::{Job, TrialContent};
 use crate::page::tokens::TokenTexts;
 
@@ -20,6 +21,7 @@ const COLOURS: [(&str, &str); 5] = [
 
 /// Returns the page of a branch. It has the tokens of one window from `from` on; scripts load the next windows.
 pub(crate) fn page(
+    links: &Links,
     job: &Job,
     trial: &TrialContent,
     index: usize,
@@ -36,7 +38,7 @@ pub(crate) fn page(
             (reward(row.reward)) "; ends " (row.status)
         }
         (layout::problems(&trial.problems))
-        (answers(job, trial, index, row))
+        (answers(links, job, trial, index, row))
         h2 #tokens-title { "Tokens" }
         fieldset.colours {
             legend { "Colour by" }
@@ -45,19 +47,18 @@ pub(crate) fn page(
             }
         }
         (tokens::legend())
-        @if from > 0 { p { a href={ (link::branch(job.name(), &trial.entry.id, index)) } { "From the first token" } } }
+        @if from > 0 { p { a href={ (links.branch(job.name(), &trial.entry.id, index)) } { "From the first token" } } }
         div #tokens .tokens data-colour="logprob" role="group" aria-labelledby="tokens-title"
             data-advantage=(row.advantage.or(row.reward).map_or("", |number| if number > 0.0 { "above" } else { "below" })) {
-            (tokens::window(row, from, texts, &link::tokens(job.name(), &trial.entry.id, index, 0)))
+            (tokens::window(row, from, texts, |from| links.tokens(job.name(), &trial.entry.id, index, from)))
         }
         aside #token .token-facts aria-live="polite" { "Point at a token, or use ← and →." }
     };
-    layout::page(&title, &path(job, trial, Some(&title)), None, &main)
+    layout::page(links, &title, &path(links, job, trial, Some(&title)), None, &main)
 }
 
 /// Returns the calls of the branch, with links to their first tokens.
-fn answers(job: &Job, trial: &TrialContent, index: usize, row: &RolloutRow) -> Markup {
-    let branch = link::branch(job.name(), &trial.entry.id, index);
+fn answers(links: &Links, job: &Job, trial: &TrialContent, index: usize, row: &RolloutRow) -> Markup {
     html! {
         h2 { "Calls" }
         table.list {
@@ -69,7 +70,7 @@ fn answers(job: &Job, trial: &TrialContent, index: usize, row: &RolloutRow) -> M
             tbody { @for (place, span) in row.calls.iter().enumerate() {
                 @let start = usize::try_from(span.start).unwrap_or_default();
                 tr {
-                    th scope="row" { a href={ (branch) "?at=" (start) "#t" (start) } { "answer " (place + 1) } }
+                    th scope="row" { a href=(links.token(job.name(), &trial.entry.id, index, start)) { "answer " (place + 1) } }
                     td { (span.role) }
                     td.number { (count(span.prompt_len.unsigned_abs())) }
                     td.number { (count((span.end - span.start).unsigned_abs())) }

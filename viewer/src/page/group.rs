@@ -6,7 +6,8 @@ use rolltap_rollout::export::pipeline::advantage::Advantage;
 
 use super::format::{count, decimal, reward};
 use super::job::state;
-use super::{layout, link};
+use super::layout;
+use super::link::Links;
 use crate::collection::{Job, TrialContent};
 use crate::figures::alignment::{Divergence, divergence};
 
@@ -14,7 +15,7 @@ use crate::figures::alignment::{Divergence, divergence};
 const RULES: [Advantage; 3] = [Advantage::Mean, Advantage::Grpo, Advantage::Rloo];
 
 /// Returns the page of a group. `samples` has the trials in order of sample and attempt.
-pub(crate) fn page(job: &Job, group: &str, samples: &[TrialContent]) -> Markup {
+pub(crate) fn page(links: &Links, job: &Job, group: &str, samples: &[TrialContent]) -> Markup {
     let counting: Vec<&TrialContent> = samples
         .iter()
         .filter(|sample| !sample.entry.is_superseded && sample.entry.reward().is_some())
@@ -41,7 +42,7 @@ pub(crate) fn page(job: &Job, group: &str, samples: &[TrialContent]) -> Markup {
                 @let place = counting.iter().position(|counted| counted.entry.id == sample.entry.id);
                 tr.superseded[sample.entry.is_superseded] {
                     td.number { (sample.entry.sample) }
-                    th scope="row" { a href=(link::trial(job.name(), &sample.entry.id)) { (sample.entry.id) } }
+                    th scope="row" { a href=(links.trial(job.name(), &sample.entry.id)) { (sample.entry.id) } }
                     td.number { (reward(sample.entry.reward())) }
                     @for of_rule in &advantages {
                         td.number {
@@ -53,17 +54,17 @@ pub(crate) fn page(job: &Job, group: &str, samples: &[TrialContent]) -> Markup {
                     td { (state(&sample.entry)) }
                     td.number { (count(sample.rows.len() as u64)) }
                     td.number { (count(tokens(sample) as u64)) }
-                    td { (parting(job, first, sample)) }
+                    td { (parting(links, job, first, sample)) }
                 }
             } }
         }
     };
     let path = [
-        ("Jobs".to_owned(), Some("/".to_owned())),
-        (job.name().to_owned(), Some(link::job(job.name()))),
+        ("Jobs".to_owned(), Some(links.jobs())),
+        (job.name().to_owned(), Some(links.job(job.name()))),
         (group.to_owned(), None),
     ];
-    layout::page(group, &path, Some(&link::changes(job.name())), &main)
+    layout::page(links, group, &path, links.changes(job.name()), &main)
 }
 
 /// Returns the number of tokens of the first branch.
@@ -72,7 +73,7 @@ fn tokens(sample: &TrialContent) -> usize {
 }
 
 /// Returns where the first branch of a sample parts from that of the first sample, with both tokens and logprobs.
-fn parting(job: &Job, first: Option<&TrialContent>, sample: &TrialContent) -> Markup {
+fn parting(links: &Links, job: &Job, first: Option<&TrialContent>, sample: &TrialContent) -> Markup {
     let (Some(first), Some(row)) = (first, sample.rows.first()) else { return html! {} };
     let Some(reference) = first.rows.first() else { return html! {} };
     if first.entry.id == sample.entry.id {
@@ -87,7 +88,7 @@ fn parting(job: &Job, first: Option<&TrialContent>, sample: &TrialContent) -> Ma
         None => "the end".to_owned(),
     };
     html! {
-        a href={ (link::branch(job.name(), &sample.entry.id, 0)) "?at=" (at) "#t" (at) } { "token " (count(at as u64)) }
+        a.parting href=(links.token(job.name(), &sample.entry.id, 0, at)) { "token " (count(at as u64)) }
         ": " (token(left)) " there, " (token(right)) " here"
     }
 }

@@ -5,16 +5,17 @@ use std::collections::BTreeSet;
 use maud::{Markup, html};
 
 use super::format::{UNKNOWN, bytes, count, decimal, reward};
-use super::{chart, layout, link};
+use super::link::Links;
+use super::{chart, layout};
 use crate::collection::{Job, JobContent, TrialEntry};
 use crate::figures::histogram::histogram;
 use crate::figures::job::{TrialFigures, by_task};
 use crate::filter::{ANY_FAILURE, Filter};
 
 /// The number of trials on a page. With 200 the list stays below 100 kB.
-const TRIALS: usize = 200;
+pub(crate) const TRIALS: usize = 200;
 
-pub(crate) fn page(job: &Job, content: &JobContent, filter: &Filter) -> Markup {
+pub(crate) fn page(links: &Links, job: &Job, content: &JobContent, filter: &Filter) -> Markup {
     let admitted: Vec<&TrialEntry> = content.trials.iter().filter(|trial| filter.admits(trial)).collect();
     let figures = TrialFigures::of(admitted.iter().copied());
     let mut problems = content.problems.clone();
@@ -30,25 +31,25 @@ pub(crate) fn page(job: &Job, content: &JobContent, filter: &Filter) -> Markup {
         @if content.trials.is_empty() {
             p { "This job has no trials yet." }
         } @else {
-            (form(job, content, filter))
+            @if links.is_live() { (form(links, job, content, filter)) }
             (numbers(&figures))
             section.charts { (chart::histogram(&histogram(rewards))) (failures(&figures)) (causes(&figures)) }
-            @if filter.is_empty() { (tasks(job, content)) }
-            (trials(job, &admitted, filter))
+            @if filter.is_empty() { (tasks(links, job, content)) }
+            (trials(links, job, &admitted, filter))
         }
     };
-    let path = [("Jobs".to_owned(), Some("/".to_owned())), (job.name().to_owned(), None)];
-    layout::page(job.name(), &path, Some(&link::changes(job.name())), &main)
+    let path = [("Jobs".to_owned(), Some(links.jobs())), (job.name().to_owned(), None)];
+    layout::page(links, job.name(), &path, links.changes(job.name()), &main)
 }
 
 /// Returns the form of the filter. It works without scripts.
-fn form(job: &Job, content: &JobContent, filter: &Filter) -> Markup {
+fn form(links: &Links, job: &Job, content: &JobContent, filter: &Filter) -> Markup {
     let tasks: BTreeSet<&str> = content.trials.iter().map(|trial| trial.task.as_str()).collect();
     let causes: BTreeSet<&str> =
         content.trials.iter().flat_map(|trial| trial.causes.keys()).map(String::as_str).collect();
     let failures: BTreeSet<&str> = content.trials.iter().filter_map(TrialEntry::failure).collect();
     html! {
-        form.filter role="search" action=(link::job(job.name())) {
+        form.filter role="search" action=(links.job(job.name())) {
             label { "Search " input #filter type="search" name="q" value=(filter.q); }
             (choice("Task", "task", &filter.task, tasks))
             @if !filter.group.is_empty() {
@@ -61,7 +62,7 @@ fn form(job: &Job, content: &JobContent, filter: &Filter) -> Markup {
                 (choice("Failure", "failure", &filter.failure, std::iter::once(ANY_FAILURE).chain(failures)))
             }
             button { "Filter" }
-            @if !filter.is_empty() { a href=(link::job(job.name())) { "Show all" } }
+            @if !filter.is_empty() { a href=(links.job(job.name())) { "Show all" } }
         }
     }
 }
@@ -123,7 +124,7 @@ fn causes(figures: &TrialFigures) -> Markup {
     }
 }
 
-fn tasks(job: &Job, content: &JobContent) -> Markup {
+fn tasks(links: &Links, job: &Job, content: &JobContent) -> Markup {
     let by_task = by_task(&content.trials);
     let ks: BTreeSet<usize> =
         by_task.values().flat_map(|figures| figures.pass_at_k.keys().copied()).collect();
@@ -139,7 +140,7 @@ fn tasks(job: &Job, content: &JobContent) -> Markup {
                 tbody { @for (task, figures) in by_task.iter().take(TRIALS) {
                     @let filter = Filter { task: (*task).to_owned(), ..Filter::default() };
                     tr {
-                        th scope="row" { a href=(filter.address(&link::job(job.name()))) { (task) } }
+                        th scope="row" { @if links.is_live() { a href=(links.trials(job.name(), &filter)) { (task) } } @else { (task) } }
                         td.number { (count(figures.trials as u64)) }
                         td.number { (reward(figures.mean)) }
                         @for k in &ks {
@@ -155,7 +156,7 @@ fn tasks(job: &Job, content: &JobContent) -> Markup {
     }
 }
 
-fn trials(job: &Job, trials: &[&TrialEntry], filter: &Filter) -> Markup {
+fn trials(links: &Links, job: &Job, trials: &[&TrialEntry], filter: &Filter) -> Markup {
     let from = filter.page_index() * TRIALS;
     let shown = trials.iter().skip(from).take(TRIALS);
     html! {
@@ -169,20 +170,20 @@ fn trials(job: &Job, trials: &[&TrialEntry], filter: &Filter) -> Markup {
                     th.number scope="col" { "Calls" } th.number scope="col" { "Branches" }
                     th.number scope="col" { "Tokens" }
                 } }
-                tbody { @for trial in shown { (row(job, trial)) } }
+                tbody { @for trial in shown { (row(links, job, trial)) } }
             }
-            (pages(job, trials.len(), filter))
+            (pages(links, job, trials.len(), filter))
         }
     }
 }
 
-fn row(job: &Job, trial: &TrialEntry) -> Markup {
+fn row(links: &Links, job: &Job, trial: &TrialEntry) -> Markup {
     let branches: u64 = trial.causes.values().map(|cost| cost.branches).sum();
     html! {
         tr.superseded[trial.is_superseded] {
-            th scope="row" { a href=(link::trial(job.name(), &trial.id)) { (trial.id) } }
+            th scope="row" { a href=(links.trial(job.name(), &trial.id)) { (trial.id) } }
             td { (trial.task) }
-            td { @if let Some(group) = &trial.group { a href=(link::group(job.name(), group)) { (group) } } }
+            td { @if let Some(group) = &trial.group { a href=(links.group(job.name(), group)) { (group) } } }
             td.number { (trial.sample) @if trial.attempt > 0 { " (attempt " (trial.attempt) ")" } }
             td.number { (reward(trial.reward())) }
             td { (state(trial)) }
@@ -205,11 +206,10 @@ pub(super) fn state(trial: &TrialEntry) -> Markup {
     }
 }
 
-fn pages(job: &Job, trials: usize, filter: &Filter) -> Markup {
+fn pages(links: &Links, job: &Job, trials: usize, filter: &Filter) -> Markup {
     let (index, last) = (filter.page_index(), trials.saturating_sub(1) / TRIALS);
-    let to = |page: usize| {
-        Filter { page: (page + 1).to_string(), ..filter.clone() }.address(&link::job(job.name()))
-    };
+    let to =
+        |page: usize| links.trials(job.name(), &Filter { page: (page + 1).to_string(), ..filter.clone() });
     html! {
         @if last > 0 {
             nav.pages aria-label="Pages" {

@@ -3,11 +3,12 @@
 use maud::{Markup, html};
 
 use super::format::{bytes, count, reward};
-use super::{layout, link};
+use super::layout;
+use super::link::Links;
 use crate::collection::Collection;
 use crate::figures::job::TrialFigures;
 
-pub(crate) fn page(collection: &Collection) -> Markup {
+pub(crate) fn page(links: &Links, collection: &Collection) -> Markup {
     let main = html! {
         h1 { "Jobs" }
         table.list {
@@ -20,7 +21,7 @@ pub(crate) fn page(collection: &Collection) -> Markup {
                 @let content = job.content();
                 @let figures = TrialFigures::of(&content.trials);
                 tr {
-                    th scope="row" { a href=(link::job(job.name())) { (job.name()) } }
+                    th scope="row" { a href=(links.job(job.name())) { (job.name()) } }
                     td { @if content.is_running { "running" } @else { "ended" } }
                     td.number { (count(figures.trials as u64)) }
                     td.number { (reward(figures.mean)) }
@@ -31,5 +32,5 @@ pub(crate) fn page(collection: &Collection) -> Markup {
             } }
         }
     };
-    layout::page("Jobs", &[("Jobs".to_owned(), None)], None, &main)
+    layout::page(links, "Jobs", &[("Jobs".to_owned(), None)], None, &main)
 }

@@ -2,6 +2,7 @@
 
 use maud::{DOCTYPE, Markup, html};
 
+use super::link::Links;
 use crate::asset;
 
 /// A step of the path from the list of jobs to a page: its text and its address.
@@ -21,7 +22,13 @@ const KEYS: [(&str, &str); 9] = [
 ];
 
 /// Returns a whole page. `follows` is the address that sends an event when the page is out of date.
-pub(crate) fn page(title: &str, path: &[Step], follows: Option<&str>, main: &Markup) -> Markup {
+pub(crate) fn page(
+    links: &Links,
+    title: &str,
+    path: &[Step],
+    follows: Option<String>,
+    main: &Markup,
+) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -29,8 +36,8 @@ pub(crate) fn page(title: &str, path: &[Step], follows: Option<&str>, main: &Mar
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { (title) " · rolltap" }
-                link rel="stylesheet" href=(asset::STYLE.address());
-                script type="module" src=(asset::SCRIPT.address()) {}
+                link rel="stylesheet" href=(links.asset(&asset::STYLE));
+                script type="module" src=(links.asset(&asset::SCRIPT)) {}
             }
             body data-follows=[follows] {
                 a.skip href="#main" { "Skip to content" }

@@ -3,9 +3,16 @@
 use maud::{Markup, html};
 
 use super::layout;
+use super::link::Links;
 
 /// Returns a page for an error. `text` states the problem and what to do.
-pub(crate) fn page(title: &str, text: &str) -> Markup {
-    let main = html! { h1 { (title) } p { (text) } p { a href="/" { "All jobs" } } };
-    layout::page(title, &[("Jobs".to_owned(), Some("/".to_owned())), (title.to_owned(), None)], None, &main)
+pub(crate) fn page(links: &Links, title: &str, text: &str) -> Markup {
+    let main = html! { h1 { (title) } p { (text) } p { a href=(links.jobs()) { "All jobs" } } };
+    layout::page(
+        links,
+        title,
+        &[("Jobs".to_owned(), Some(links.jobs())), (title.to_owned(), None)],
+        None,
+        &main,
+    )
 }

@@ -24,7 +24,7 @@ pub(crate) struct TokenTexts<'t>(pub(crate) Option<&'t Tokenizer>);
 
 impl TokenTexts<'_> {
     /// Returns the text of one token. A part of a character is U+FFFD.
-    fn text(self, id: i32) -> String {
+    pub(crate) fn text(self, id: i32) -> String {
         let decoded = self.0.and_then(|tokenizer| tokenizer.decode(&[u32::try_from(id).ok()?], false).ok());
         decoded.unwrap_or_else(|| format!("{id} "))
     }
@@ -41,14 +41,18 @@ impl TokenTexts<'_> {
 }
 
 /// Returns the tokens from `from` on, at most [`WINDOW`]. If tokens follow, the last element has the address of the next
-/// window. `address` is that of a window, up to the number of its first token.
-pub(crate) fn window(row: &RolloutRow, from: usize, texts: &TokenTexts<'_>, address: &str) -> Markup {
+/// window. `address` returns the address of the window that begins with a token.
+pub(crate) fn window(
+    row: &RolloutRow,
+    from: usize,
+    texts: &TokenTexts<'_>,
+    address: impl Fn(usize) -> String,
+) -> Markup {
     let end = from.saturating_add(WINDOW).min(row.token_ids.len());
-    let address = address.trim_end_matches(|digit: char| digit.is_ascii_digit());
     html! {
         @for run in runs(row, from..end) { (run_of(row, &run, texts)) }
         @if end < row.token_ids.len() {
-            a.more href={ (address) (end) } data-next={ (address) (end) } { "Tokens from " (end) " on" }
+            a.more href=(address(end)) data-next=(address(end)) { "Tokens from " (end) " on" }
         }
     }
 }
@@ -87,9 +91,14 @@ fn token(row: &RolloutRow, run: &Run, at: usize, texts: &TokenTexts<'_>) -> Mark
     }
 }
 
+/// Returns the class of a logprob, from 0 for certain to 4 for improbable.
+pub(crate) fn class_of(logprob: f32) -> usize {
+    CLASSES.iter().position(|(bound, _)| logprob > *bound).unwrap_or(CLASSES.len() - 1)
+}
+
 /// Returns the classes of a token. `None` for an ordinary token of a prompt.
 fn class(run: &Run, logprob: f32, is_special: bool) -> Option<String> {
-    let class = CLASSES.iter().position(|(bound, _)| logprob > *bound).unwrap_or(CLASSES.len() - 1);
+    let class = class_of(logprob);
     match (run.is_sampled, is_special) {
         (true, true) => Some(format!("l{class} special")),
         (true, false) => Some(format!("l{class}")),

@@ -7,7 +7,8 @@ use rolltap_rollout::row::RolloutRow;
 
 use super::format::{bytes, count, decimal, duration, reward};
 use super::job::state;
-use super::{layout, link};
+use super::layout;
+use super::link::Links;
 use crate::collection::{Job, TextFile, TrialContent};
 
 /// The width of the timeline in pixels.
@@ -16,7 +17,7 @@ const LINE: usize = 14;
 /// The maximum number of calls on a page.
 const CALLS: usize = 400;
 
-pub(crate) fn page(job: &Job, trial: &TrialContent) -> Markup {
+pub(crate) fn page(links: &Links, job: &Job, trial: &TrialContent) -> Markup {
     let entry = &trial.entry;
     let files = trial.files.list();
     let main = html! {
@@ -32,39 +33,39 @@ pub(crate) fn page(job: &Job, trial: &TrialContent) -> Markup {
         (layout::problems(&trial.problems))
         (rewards(trial))
         @if !trial.calls.is_empty() { (timeline(trial)) }
-        (branches(job, trial))
+        (branches(links, job, trial))
         @if !trial.calls.is_empty() { (calls(trial)) }
         @if !files.is_empty() {
             h2 { "Files" }
             table.list {
                 thead { tr { th scope="col" { "File" } th.number scope="col" { "Size" } } }
                 tbody { @for (name, length) in &files { tr {
-                    th scope="row" { a href=(link::file(job.name(), &entry.id, name)) { (name) } }
+                    th scope="row" { a href=(links.file(job.name(), &entry.id, name)) { (name) } }
                     td.number { (bytes(*length)) }
                 } } }
             }
         }
     };
-    layout::page(&entry.id, &path(job, trial, None), Some(&link::changes(job.name())), &main)
+    layout::page(links, &entry.id, &path(links, job, trial, None), links.changes(job.name()), &main)
 }
 
 /// Returns the page of one file of the trial.
-pub(crate) fn file(job: &Job, trial: &TrialContent, name: &str, file: &TextFile) -> Markup {
+pub(crate) fn file(links: &Links, job: &Job, trial: &TrialContent, name: &str, file: &TextFile) -> Markup {
     let main = html! {
         h1 { (name) }
         p.facts { (bytes(file.length)) @if file.skipped > 0 { ", of which the last " (bytes(file.length - file.skipped)) " follow" } }
         pre.file tabindex="0" { (file.text) }
     };
-    layout::page(name, &path(job, trial, Some(name)), None, &main)
+    layout::page(links, name, &path(links, job, trial, Some(name)), None, &main)
 }
 
 /// Returns the steps from the list of jobs to the trial, and to a part of it.
-pub(super) fn path(job: &Job, trial: &TrialContent, part: Option<&str>) -> Vec<layout::Step> {
+pub(super) fn path(links: &Links, job: &Job, trial: &TrialContent, part: Option<&str>) -> Vec<layout::Step> {
     let entry = &trial.entry;
     let mut path =
-        vec![("Jobs".to_owned(), Some("/".to_owned())), (job.name().to_owned(), Some(link::job(job.name())))];
-    path.extend(entry.group.as_ref().map(|group| (group.clone(), Some(link::group(job.name(), group)))));
-    let address = part.map(|_| link::trial(job.name(), &entry.id));
+        vec![("Jobs".to_owned(), Some(links.jobs())), (job.name().to_owned(), Some(links.job(job.name())))];
+    path.extend(entry.group.as_ref().map(|group| (group.clone(), Some(links.group(job.name(), group)))));
+    let address = part.map(|_| links.trial(job.name(), &entry.id));
     path.push((entry.id.clone(), address));
     path.extend(part.map(|part| (part.to_owned(), None)));
     path
@@ -137,7 +138,7 @@ fn dialect(dialect: Dialect) -> &'static str {
     }
 }
 
-fn branches(job: &Job, trial: &TrialContent) -> Markup {
+fn branches(links: &Links, job: &Job, trial: &TrialContent) -> Markup {
     html! {
         h2 { "Branches" }
         @if trial.rows.is_empty() { p { "No token of this trial was sampled, so it has no branches." } }
@@ -150,7 +151,7 @@ fn branches(job: &Job, trial: &TrialContent) -> Markup {
                     th.number scope="col" { "Prefilled again" } th scope="col" { "Ends" } th scope="col" { "Model" }
                 } }
                 tbody { @for (index, row) in trial.rows.iter().enumerate() { tr {
-                    th.number scope="row" { a href=(link::branch(job.name(), &trial.entry.id, index)) { (row.branch_index) } }
+                    th.number scope="row" { a href=(links.branch(job.name(), &trial.entry.id, index)) { (row.branch_index) } }
                     td { (row.branch_cause) @if let Some(of) = origin(&trial.rows, index) { ", after branch " (of) } }
                     td.number { (row.calls.len()) }
                     td.number { (count(row.token_ids.len() as u64)) }

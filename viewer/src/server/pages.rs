@@ -18,6 +18,7 @@ use crate::asset::Asset;
 use crate::collection::{Job, JobContent, TrialContent};
 use crate::filter::Filter;
 use crate::page;
+use crate::page::link::Links;
 use crate::page::tokens::{TokenTexts, WINDOW};
 
 /// The time between two looks at the files of a job.
@@ -48,7 +49,7 @@ pub(super) struct Missing {
 impl IntoResponse for Missing {
     fn into_response(self) -> Response {
         let title = self.status.canonical_reason().unwrap_or("Error");
-        (self.status, Html(page::message::page(title, &self.text))).into_response()
+        (self.status, Html(page::message::page(&Links::Live, title, &self.text))).into_response()
     }
 }
 
@@ -82,7 +83,7 @@ fn trial_of(content: &JobContent, id: &str) -> Result<TrialContent, Missing> {
 }
 
 pub(super) async fn jobs(viewer: Shared) -> Answer {
-    reading(viewer, |viewer| Ok(page::jobs::page(&viewer.collection))).await
+    reading(viewer, |viewer| Ok(page::jobs::page(&Links::Live, &viewer.collection))).await
 }
 
 pub(super) async fn job(
@@ -96,7 +97,7 @@ pub(super) async fn job(
     })?;
     reading(viewer, move |viewer| {
         let job = viewer.job(&name)?;
-        Ok(page::job::page(job, &job.content(), &filter))
+        Ok(page::job::page(&Links::Live, job, &job.content(), &filter))
     })
     .await
 }
@@ -105,13 +106,11 @@ pub(super) async fn group(viewer: Shared, Path((name, group)): Path<(String, Str
     reading(viewer, move |viewer| {
         let job = viewer.job(&name)?;
         let content = job.content();
-        let of_group = content.trials.iter().filter(|trial| trial.group.as_ref() == Some(&group));
-        let mut samples: Vec<_> = of_group.filter_map(|trial| content.trial(&trial.id)).collect();
-        samples.sort_by_key(|sample| (sample.entry.sample, sample.entry.attempt));
+        let samples = content.group(&group);
         if samples.is_empty() {
             return Err(Missing::of(format!("the job has no group {group:?}")));
         }
-        Ok(page::group::page(job, &group, &samples))
+        Ok(page::group::page(&Links::Live, job, &group, &samples))
     })
     .await
 }
@@ -119,7 +118,7 @@ pub(super) async fn group(viewer: Shared, Path((name, group)): Path<(String, Str
 pub(super) async fn trial(viewer: Shared, Path((name, id)): Path<(String, String)>) -> Answer {
     reading(viewer, move |viewer| {
         let job = viewer.job(&name)?;
-        Ok(page::trial::page(job, &trial_of(&job.content(), &id)?))
+        Ok(page::trial::page(&Links::Live, job, &trial_of(&job.content(), &id)?))
     })
     .await
 }
@@ -130,7 +129,7 @@ pub(super) async fn file(viewer: Shared, Path((name, id, file)): Path<(String, S
         let trial = trial_of(&job.content(), &id)?;
         let missing = || Missing::of(format!("the trial has no file {file:?}"));
         let read = trial.files.read(&file, FILE).ok_or_else(missing)?;
-        Ok(page::trial::file(job, &trial, &file, &read))
+        Ok(page::trial::file(&Links::Live, job, &trial, &file, &read))
     })
     .await
 }
@@ -157,7 +156,7 @@ pub(super) async fn branch(
         let row = trial.rows.get(index).ok_or_else(missing)?;
         let from = place.at.map_or(place.from, |at| at.saturating_sub(WINDOW / 4));
         let texts = TokenTexts(viewer.tokenizer.as_ref());
-        Ok(page::branch::page(job, &trial, index, row, from, &texts))
+        Ok(page::branch::page(&Links::Live, job, &trial, index, row, from, &texts))
     })
     .await
 }
@@ -172,8 +171,9 @@ pub(super) async fn tokens(
         let trial = trial_of(&job.content(), &id)?;
         let missing = || Missing::of(format!("the trial has no branch {index}"));
         let row = trial.rows.get(index).ok_or_else(missing)?;
-        let address = page::link::tokens(job.name(), &id, index, 0);
-        Ok(page::tokens::window(row, place.from, &TokenTexts(viewer.tokenizer.as_ref()), &address))
+        let texts = TokenTexts(viewer.tokenizer.as_ref());
+        let address = |from| Links::Live.tokens(job.name(), &id, index, from);
+        Ok(page::tokens::window(row, place.from, &texts, address))
     })
     .await
 }
