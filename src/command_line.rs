@@ -71,7 +71,6 @@ pub(crate) const COMMANDS: &[(&[&str], &str)] = &[
         ],
         "`harbor` makes and fetches datasets, and `rolltap run -p DIR` takes their directories",
     ),
-    (&["view"], "`harbor view jobs` shows the jobs of rolltap too"),
     (&["traces", "sweeps"], "`rolltap export jobs/NAME --format FORMAT` makes files for trainers"),
     (&["cache"], "`rolltap clean` removes what dead runs left, and `rolltap clean --images` unused images"),
     (

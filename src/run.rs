@@ -103,6 +103,7 @@ fn with_flags(mut file: JobFile, arguments: &mut Arguments) -> anyhow::Result<Jo
     own.n_concurrent_per_task = arguments.n_concurrent_per_task.or(own.n_concurrent_per_task);
     own.skip_invalid |= arguments.skip_invalid;
     own.kill_agent_processes |= arguments.kill_agent_processes;
+    own.messages |= arguments.messages;
     own.reward = arguments.reward.take().or(own.reward.take());
     own.max_empty_trials = arguments.max_empty_trials.or(own.max_empty_trials);
     own.environment = arguments.environment.map(|kind| kind.to_string()).or(own.environment.take());
@@ -175,6 +176,7 @@ async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyho
         environment_kwargs: arguments.harbor_env_kwarg.iter().cloned().collect(),
     };
     let (skip_invalid, kill_agent_processes) = (own.skip_invalid, own.kill_agent_processes);
+    let messages = own.messages;
     let preflight = !arguments.no_preflight && own.preflight.unwrap_or(true);
     let traces = arguments.traces.clone().settings()?;
     let proxy = proxy(&job, own, arguments)?;
@@ -188,6 +190,7 @@ async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyho
         metrics: job.job_metrics(),
         unusable: found.unusable,
         skip_invalid,
+        messages,
         reward_rules,
         harbor,
         force_build: job.environment.force_build,

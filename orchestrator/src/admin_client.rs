@@ -205,12 +205,15 @@ impl AdminClient {
         self.ndjson(&format!("/v1/trials/{trial}/answers")).await
     }
 
-    /// Returns a stream of a sealed trial's branches with its reward, one row each.
+    /// Returns a stream of a sealed trial's branches with its reward, one row each. With `messages`, the calls of the rows
+    /// have their messages and tools.
     pub async fn rollout(
         &self,
         trial: &TrialId,
+        messages: bool,
     ) -> Result<impl Stream<Item = Result<RolloutRow, AdminError>>, AdminError> {
-        self.ndjson(&format!("/v1/trials/{trial}/rollout")).await
+        let query = if messages { "?messages=true" } else { "" };
+        self.ndjson(&format!("/v1/trials/{trial}/rollout{query}")).await
     }
 
     fn request<B: Serialize>(

@@ -91,6 +91,12 @@ pub(crate) struct Arguments {
     /// Leave out tasks that cannot be used, with a warning. Without this flag, such a task stops the job.
     #[arg(long)]
     pub(super) skip_invalid: bool,
+    /// Write the messages and tools of each call into rollouts.jsonl and rollouts.parquet.
+    ///
+    /// Each call repeats the messages before it, so the files grow with the square of the turns. Exports of the job's
+    /// directory have the messages without this flag.
+    #[arg(long)]
+    pub(super) messages: bool,
     /// Hide the progress of running trials.
     #[arg(short, long, visible_alias = "silent")]
     pub(super) quiet: bool,

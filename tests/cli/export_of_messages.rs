@@ -6,7 +6,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::program::{Ended, run};
+use super::jobs::{read, task};
+use super::program::{ENDS_AT_ONCE, Ended, run, simulator};
 use super::rollouts::{read_jsonl, read_parquet};
 
 /// Runs the demo: two groups of four trials, whose rewards are not equal.
@@ -57,6 +58,22 @@ fn rows_of_a_job_have_messages_if_asked() {
     // The words of the file are enough for the formats of words.
     let of_file = exported(dir, "job.jsonl", "messages", &[]);
     assert_eq!(of_file, exported(dir, "jobs/demo", "messages", &[]));
+}
+
+#[test]
+fn the_files_of_a_job_have_messages_if_the_job_asks() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (_sim, url) = simulator(dir, Some(ENDS_AT_ONCE));
+    let task = task(dir, "passes", "echo 1 > /logs/verifier/reward.txt").display().to_string();
+    let job = ["-p", &task, "-a", "terminal", "-e", "local", "--job-name", "it", "--upstream", &url];
+    let ended = run(dir, &[&["run", "--messages"], &job[..]].concat());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let rows = read_jsonl(&dir.join("jobs/it/rollouts.jsonl"));
+    assert!(rows.iter().flat_map(|row| &row.calls).all(|call| call.messages.is_some()), "{rows:?}");
+    assert_eq!(read_parquet(&dir.join("jobs/it/rollouts.parquet")), rows);
+    assert_eq!(run(dir, &["check", "jobs/it"]).code, Some(0));
+    assert_eq!(read(&dir.join("jobs/it/config.json"))["rolltap"]["messages"], true);
 }
 
 #[test]

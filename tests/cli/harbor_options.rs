@@ -269,7 +269,6 @@ fn an_option_or_command_that_rolltap_lacks_is_answered_with_the_remedy() {
         (&["run", "-p", "t", "--effort", "high"], "Write `--agent-kwarg reasoning_effort=LEVEL`"),
         (&["run", "-p", "t", "--export-repo=x"], "`rolltap export jobs/NAME --format FORMAT`"),
         (&["run", "-p", "t", "-e", "daytona"], "run it with -e harbor --harbor-env daytona"),
-        (&["view", "jobs"], "has no command view, which is a command of harbor. `harbor view jobs`"),
         (&["dataset", "list"], "`rolltap run -p DIR` takes their directories"),
     ] {
         let ended = run(dir.path(), args);

@@ -44,7 +44,8 @@ async fn a_trial_lives_from_open_to_rollout() {
     assert_eq!(admin.put_reward(&opened.trial_id, &reward).await.unwrap().reward, Some(0.5));
 
     let calls: Vec<Call> = admin.calls(&opened.trial_id).await.unwrap().try_collect().await.unwrap();
-    let rows: Vec<RolloutRow> = admin.rollout(&opened.trial_id).await.unwrap().try_collect().await.unwrap();
+    let rows: Vec<RolloutRow> =
+        admin.rollout(&opened.trial_id, false).await.unwrap().try_collect().await.unwrap();
     assert!(calls.is_empty() && rows.is_empty());
     proxy.shutdown(limit(5)).await.unwrap();
 }

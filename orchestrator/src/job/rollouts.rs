@@ -82,7 +82,8 @@ async fn gather_to(
             // The proxy captured nothing of such a trial and has no rows.
             Some(status) if is_returned => returned_rows(context, trial, &trial.facts(context), status),
             _ => {
-                let fetched = context.cancellation.unless_hurried(fetch(&context.admin, &trial.name)).await;
+                let fetch = fetch(&context.admin, &trial.name, context.messages);
+                let fetched = context.cancellation.unless_hurried(fetch).await;
                 match fetched.ok_or(GatherError::Hurried)? {
                     // Without a proxy each further trial would only wait and fail too.
                     Err(error) if error.is_of_an_absent_proxy() => return Err(GatherError::Away(error)),
@@ -100,9 +101,9 @@ async fn gather_to(
 }
 
 /// Fetches a trial's rows, and retries once if the answer breaks off, because the proxy may have restarted.
-async fn fetch(admin: &AdminClient, trial: &TrialId) -> Result<Vec<RolloutRow>, AdminError> {
-    match admin.rollout(trial).await?.try_collect().await {
-        Err(AdminError::Unreadable { .. }) => admin.rollout(trial).await?.try_collect().await,
+async fn fetch(admin: &AdminClient, trial: &TrialId, messages: bool) -> Result<Vec<RolloutRow>, AdminError> {
+    match admin.rollout(trial, messages).await?.try_collect().await {
+        Err(AdminError::Unreadable { .. }) => admin.rollout(trial, messages).await?.try_collect().await,
         fetched => fetched,
     }
 }

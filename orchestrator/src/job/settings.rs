@@ -67,6 +67,8 @@ pub struct JobSettings {
     pub sampling: Map<String, Value>,
     /// The time limits of the phases of every trial.
     pub timeouts: TimeoutPolicy,
+    /// Whether the rollout files have the messages of each call. Each call repeats the messages before it.
+    pub messages: bool,
     /// Where spans of trials go, and of calls through an embedded proxy. `None` makes no spans.
     pub traces: Option<TraceSettings>,
 }
@@ -108,6 +110,7 @@ impl JobSettings {
             job_name: None,
             proxy,
             preflight: true,
+            messages: false,
             history: None,
             sampling: Map::new(),
             timeouts: TimeoutPolicy::default(),

@@ -28,6 +28,8 @@ pub(crate) struct TrialContext {
     pub(crate) published: Option<PublishedPlane>,
     pub(crate) history: Option<History>,
     pub(crate) sampling: Map<String, Value>,
+    /// Whether the job's rollout files have the messages of each call.
+    pub(crate) messages: bool,
     pub(crate) retry: RetryConfig,
     pub(crate) events: Arc<Events>,
     /// `None` if traces are off.

@@ -80,10 +80,12 @@ pub struct OwnConfig {
     pub skip_invalid: bool,
     /// Whether the agent's processes are ended before the tests of tasks that do not decide it themselves.
     pub kill_agent_processes: bool,
+    /// Whether the rollout files have the messages of each call.
+    pub messages: bool,
 }
 
 /// The fields above. A test checks that the two lists agree.
-pub(super) const KEYS: [&str; 31] = [
+pub(super) const KEYS: [&str; 32] = [
     "upstream",
     "upstream_api_key",
     "upstream_ca",
@@ -115,6 +117,7 @@ pub(super) const KEYS: [&str; 31] = [
     "task_rewards",
     "skip_invalid",
     "kill_agent_processes",
+    "messages",
 ];
 
 /// Keys that rolltap's own records have in addition to settings. They are ignored, so that a job's `config.json` is a

@@ -199,7 +199,7 @@ fn every_key_of_our_own_is_one() {
         "trial_deadline_sec": 60.0, "listen": "0.0.0.0:7070", "public_url": "https://h",
         "upstream_ca": ["a"], "upstream_client_cert": "c", "upstream_client_key": "k", "upstream_http_proxy": "http://p", "tls_cert": "c", "tls_key": "k",
         "preflight": false, "reward": "mean", "task_rewards": {"a-*": "b=1"}, "skip_invalid": true,
-        "kill_agent_processes": true,
+        "kill_agent_processes": true, "messages": true,
     });
     assert_eq!(section.as_object().unwrap().len(), own::KEYS.len());
     let mut untyped = Vec::new();

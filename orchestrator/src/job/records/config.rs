@@ -78,6 +78,7 @@ pub(super) fn own(job_id: Uuid, settings: &JobSettings) -> Value {
         ("task_rewards", json!(settings.reward_rules.of_tasks)),
         ("trial_deadline_sec", json!(settings.timeouts.trial_deadline_sec)),
         ("kill_agent_processes", json!(settings.overrides.kill_agent_processes.then_some(true))),
+        ("messages", json!(settings.messages.then_some(true))),
     ]);
     own.extend(match &settings.proxy {
         ProxyChoice::Embedded { upstreams, public } => {

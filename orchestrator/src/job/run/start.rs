@@ -59,6 +59,7 @@ impl Job {
             published,
             history: settings.history,
             sampling: settings.sampling,
+            messages: settings.messages,
             retry: settings.retry,
             events: Arc::clone(&progress.events),
             tracer,
