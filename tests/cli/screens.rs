@@ -183,7 +183,7 @@ impl Job {
         };
         let text = text.replace(&self.dir.path().display().to_string(), "[dir]");
         let text = replaced(&text, r"\b\d+:\d\d\b", "0:00");
-        let text = replaced(&text, r"[\d.]+k? tokens/s", "N tokens/s");
+        let text = replaced(&text, r" *[\d.]+k? tokens/s", "  N tokens/s");
         let text = replaced(&text, r"[\d ]+ in, [\d ]+ sampled", " N in, N sampled");
         let text = replaced(&text, r"\[\d/8\]", "[N/8]");
         let text = replaced(&text, r"\d+\.\d s\b", "N s");

@@ -6,6 +6,7 @@ mod lines;
 mod live;
 mod output;
 mod screen;
+mod tasks;
 mod ticker;
 mod token_rate;
 

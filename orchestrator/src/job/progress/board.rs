@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rolltap_rollout::ids::TrialId;
 
+use super::tasks::Tasks;
 use super::token_rate::TokenRate;
 use crate::failure::Phase;
 use crate::trial::{TrialOutcome, TrialPlan};
@@ -23,6 +24,7 @@ pub(super) struct Board {
     /// The number of failed attempts that another attempt follows.
     pub(super) retried: usize,
     running: HashMap<TrialId, RunningTrial>,
+    pub(super) tasks: Tasks,
     /// The sum and the number of the rewards.
     rewards: (f64, usize),
     /// The total time and the number of attempts that ended in this run.
@@ -33,6 +35,7 @@ pub(super) struct Board {
 /// A running trial.
 #[derive(Clone, Debug)]
 pub(super) struct RunningTrial {
+    task: String,
     /// Its task and sample.
     pub(super) label: String,
     pub(super) since: Instant,
@@ -58,6 +61,7 @@ impl Board {
             failed: 0,
             retried: 0,
             running: HashMap::new(),
+            tasks: Tasks::default(),
             rewards: (0.0, 0),
             ended_here: (Duration::ZERO, 0),
             tokens: TokenRate::default(),
@@ -75,7 +79,9 @@ impl Board {
         let agent = if has_several_agents { format!(" by {}", plan.agent.label()) } else { String::new() };
         let retry = if plan.attempt > 0 { format!(" attempt {}", plan.attempt + 1) } else { String::new() };
         let label = format!("{}{agent} #{}{retry}", plan.task.name, plan.sample_index);
+        self.tasks.begin(&plan.task.name);
         let trial = RunningTrial {
+            task: plan.task.name.to_string(),
             label,
             since: now,
             phase: Phase::Open,
@@ -110,7 +116,9 @@ impl Board {
     /// Records the numbers of a running trial's calls and sampled tokens.
     pub(super) fn read(&mut self, trial: &TrialId, calls: u64, tokens: u64, now: Instant) {
         let Some(trial) = self.running.get_mut(trial) else { return };
-        self.tokens.add(tokens.saturating_sub(trial.tokens), now);
+        let new = tokens.saturating_sub(trial.tokens);
+        self.tokens.add(new, now);
+        self.tasks.sampled(&trial.task, new, now);
         (trial.calls, trial.tokens, trial.read_at) = (calls, tokens, Some(now));
     }
 
@@ -119,7 +127,9 @@ impl Board {
         if let Some(status) = &outcome.status {
             self.read(&outcome.name, status.calls.total, status.completion_tokens, now);
         }
-        self.running.remove(&outcome.name);
+        if let Some(trial) = self.running.remove(&outcome.name) {
+            self.tasks.end(&trial.task);
+        }
         self.ended_here.0 += outcome.duration();
         self.ended_here.1 += 1;
         if is_retried {
@@ -130,6 +140,7 @@ impl Board {
     }
 
     fn count(&mut self, outcome: &TrialOutcome) {
+        self.tasks.count(outcome);
         self.done += 1;
         self.failed += usize::from(outcome.failure.is_some());
         if let Some(reward) = outcome.reward.filter(|_| outcome.reward_is_valid()) {
@@ -199,7 +210,9 @@ pub(super) mod tests {
         board.ended_here = (Duration::from_secs(80), 4);
         for number in 0..running {
             let phase = if number % 2 == 0 { Phase::Agent } else { Phase::Verifier };
+            board.tasks.begin("task");
             let trial = RunningTrial {
+                task: "task".to_owned(),
                 label: format!("task #{number}"),
                 since: ago(15 - number as u64 % 10),
                 phase,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use unicode_width::UnicodeWidthStr;
 
 use super::board::{Board, RunningTrial};
+use super::tasks::TaskFigures;
 use crate::common::activity::ActivityView;
 use crate::common::style::{BAD, BOLD, DIM, GOOD, Line, PLAIN, of_reward};
 use crate::common::words::{clock, number, short};
@@ -16,6 +17,8 @@ const BAR: usize = 20;
 const MOST_ACTIVITIES: usize = 3;
 /// The most trials that are shown, however large the screen is.
 const MOST_TRIALS: usize = 24;
+/// The most tasks that are shown.
+const MOST_TASKS: usize = 8;
 /// Activities that take less time are not shown.
 const ACTIVITY_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -38,6 +41,7 @@ pub(super) fn lines(board: &Board, activities: &[ActivityView], now: Instant, si
     }
     let is_long = |view: &&ActivityView| now.saturating_duration_since(view.since) >= ACTIVITY_PATIENCE;
     lines.extend(activities.iter().filter(is_long).take(MOST_ACTIVITIES).map(|view| activity(view, now)));
+    lines.extend(task_lines(board, now, width, height.saturating_sub(lines.len()) / 3));
     let running = board.running();
     let room = height.saturating_sub(lines.len()).min(MOST_TRIALS);
     // One line is for the number of the others.
@@ -49,6 +53,49 @@ pub(super) fn lines(board: &Board, activities: &[ActivityView], now: Instant, si
         lines.push(Line::default().with(DIM, format!("  … and {} more", running.len() - shown)));
     }
     lines.iter().take(height).map(|line| line.render(width)).collect()
+}
+
+/// Returns a line for each task of a job of several tasks, at most `room` lines.
+fn task_lines(board: &Board, now: Instant, width: usize, room: usize) -> Vec<Line> {
+    let tasks = board.tasks.in_order();
+    let room = room.min(MOST_TASKS);
+    if tasks.len() < 2 || room == 0 {
+        return Vec::new();
+    }
+    // One line is for the number of the others.
+    let shown = if tasks.len() > room { room - 1 } else { tasks.len() };
+    let name_width = tasks.iter().take(shown).map(|(name, _)| name.width()).max().unwrap_or(0);
+    let name_width = name_width.min(width.saturating_sub(TASK_FIGURES_WIDTH));
+    let mut lines: Vec<_> = tasks
+        .iter()
+        .take(shown)
+        .map(|(name, figures)| task_line(name, figures, board, name_width, now))
+        .collect();
+    if tasks.len() > shown {
+        lines.push(Line::default().with(DIM, format!("  … and {} more tasks", tasks.len() - shown)));
+    }
+    lines
+}
+
+/// The width of a task's line without its name.
+const TASK_FIGURES_WIDTH: usize = 63;
+
+fn task_line(name: &str, figures: &TaskFigures, board: &Board, name_width: usize, now: Instant) -> Line {
+    let line = Line::default()
+        .with(PLAIN, "  ")
+        .column(PLAIN, name, name_width)
+        .right(PLAIN, format!("{} done", figures.done), 9)
+        .right(PLAIN, format!("{} running", figures.running), 12);
+    let line = match figures.mean_reward() {
+        Some(mean) => line.right(of_reward(mean), format!("reward {}", number(mean)), 14),
+        None => line.right(DIM, "no reward yet", 14),
+    };
+    let style = if figures.failed > 0 { BAD } else { DIM };
+    let line = line.right(style, format!("{} failed", figures.failed), 10);
+    match figures.tokens_per_second(board.since, now) {
+        Some(rate) => line.right(PLAIN, format!("{} tokens/s", short(rate.round() as u64)), 16),
+        None => line,
+    }
 }
 
 fn bar(board: &Board, now: Instant) -> Line {
@@ -154,6 +201,27 @@ mod tests {
                 "  task #11  verifier        0:05   11 calls 11.0k tokens",
                 "  … and 8 more",
             ]
+        );
+    }
+
+    #[test]
+    fn a_job_of_several_tasks_has_a_line_for_each() {
+        let now = Instant::now();
+        let mut board = sample(1, now);
+        board.tasks.begin("other/task");
+        board.tasks.end("other/task");
+        let shown = plain(&lines(&board, &[], now, Size { width: 100, height: 24 }));
+        assert_eq!(
+            shown[2..4],
+            [
+                "  task         0 done   1 running no reward yet  0 failed",
+                "  other/task   0 done   0 running no reward yet  0 failed",
+            ]
+        );
+        assert_eq!(
+            plain(&lines(&board, &[], now, Size { width: 100, height: 6 })).len(),
+            4,
+            "the screen is small"
         );
     }
 
