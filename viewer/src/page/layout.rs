@@ -37,7 +37,7 @@ pub(crate) fn page(
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { (title) " · rolltap" }
                 link rel="stylesheet" href=(links.asset(&asset::STYLE));
-                script type="module" src=(links.asset(&asset::SCRIPT)) {}
+                script defer src=(links.asset(&asset::SCRIPT)) {}
             }
             body data-follows=[follows] {
                 a.skip href="#main" { "Skip to content" }
