@@ -9,8 +9,11 @@ use crate::figures::histogram::Bar;
 const WIDTH: usize = 360;
 const HEIGHT: usize = 96;
 
-/// Returns a histogram, with a table for screen readers.
+/// Returns a histogram, with a table for screen readers. Nothing if there are no bars.
 pub(crate) fn histogram(bars: &[Bar]) -> Markup {
+    if bars.is_empty() {
+        return html! {};
+    }
     let highest = bars.iter().map(|bar| bar.count).max().unwrap_or_default().max(1);
     let width = WIDTH / bars.len().max(1);
     html! {

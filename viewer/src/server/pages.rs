@@ -189,7 +189,8 @@ pub(super) async fn changes(
         let of = (Arc::clone(&viewer), name.clone());
         let bytes = tokio::task::spawn_blocking(move || of.0.collection.job(&of.1).map(Job::bytes));
         let bytes = bytes.await.ok().flatten()?;
-        let changed = (bytes != known).then(|| Ok(Event::default().event("change").data("")));
+        // Browsers ignore an event without data.
+        let changed = (bytes != known).then(|| Ok(Event::default().event("change").data("files")));
         Some((changed, (viewer, name, bytes)))
     });
     Ok(Sse::new(looks.filter_map(std::future::ready)).keep_alive(KeepAlive::default()))
