@@ -190,20 +190,38 @@ document.addEventListener("keydown", (event) => {
 
 // Following a running job ---------------------------------------------------------------------------------------------
 
-const follows = document.body.dataset.follows;
-if (follows) {
-  const changes = new EventSource(follows);
-  changes.addEventListener("change", async () => {
-    const answer = await fetch(location.href);
-    if (!answer.ok) return;
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const main = one("#main", HTMLElement);
-    const next = page.querySelector("#main");
-    // A reader who types or walks through rows keeps the place: the page is replaced only while nothing in it has focus.
-    if (!main || !next || main.contains(document.activeElement)) return announce("the job has changed: reload to see it");
-    main.replaceChildren(...next.childNodes);
-  });
-}
+/** Replaces the page by its present state. */
+const refresh = async () => {
+  const answer = await fetch(location.href);
+  if (!answer.ok) return;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const main = one("#main", HTMLElement);
+  const next = page.querySelector("#main");
+  if (!main || !next || main.innerHTML === next.innerHTML) return;
+  // A reader who types or walks through rows keeps the place: the page is replaced only while nothing in it has focus.
+  if (main.contains(document.activeElement)) return announce("the job has changed: reload to see it");
+  main.replaceChildren(...next.childNodes);
+};
+
+/** @type {EventSource | null} */
+let changes = null;
+
+/** Follows the job while the page is visible: a browser opens six connections to a host, and hidden tabs would hold them. */
+const follow = () => {
+  const address = document.body.dataset.follows;
+  if (!address || document.hidden) {
+    changes?.close();
+    changes = null;
+  } else if (!changes) {
+    changes = new EventSource(address);
+    changes.addEventListener("change", () => void refresh());
+  }
+};
+document.addEventListener("visibilitychange", () => {
+  follow();
+  if (changes) void refresh();
+});
+follow();
 
 watchEnd();
 
