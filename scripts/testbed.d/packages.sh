@@ -22,6 +22,9 @@ declare -A package_of=(
   [haproxy]=haproxy
   [caddy]=caddy
   [systemd-analyze]=systemd
+  # The browser of the viewer's tests, and its WebDriver server. Together they use 0.4 GB.
+  [chromium]=chromium
+  [chromedriver]=chromium-driver
 )
 
 # These packages contain services that Debian starts at the installation and at each boot. The tests start servers of

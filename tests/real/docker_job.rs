@@ -10,7 +10,7 @@ use crate::recording_upstream::Witness;
 
 /// The terminal agent accepts a random model's answer under this pattern. Whether it solves the tasks is left to
 /// chance.
-const PATTERN: &str = concat!(
+pub(crate) const PATTERN: &str = concat!(
     r#"\{"analysis": "[a-z]{1,9}", "plan": "[a-z]{1,9}", "commands": \[\{"keystrokes": "#,
     r#""echo 'Hello, (world|there)!' > /app/hello\.txt; echo (3|4) > /app/answer\.txt\\n", "#,
     r#""duration": 0\.5\}\], "task_complete": true\}"#

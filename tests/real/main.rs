@@ -59,3 +59,4 @@ mod terminals;
 mod terminus;
 mod trainers;
 mod transparency;
+mod viewer;

@@ -1,0 +1,15 @@
+//! The pages of `rolltap view` in a real browser.
+
+mod accessibility;
+mod browser;
+mod captures;
+mod docs;
+mod following;
+mod hostile;
+mod keyboard;
+mod loading;
+mod program;
+mod real_job;
+mod rows;
+mod script;
+mod widths;

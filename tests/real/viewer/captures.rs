@@ -1,0 +1,73 @@
+//! A proxy in front of the simulator, whose data directory the viewer reads while trials are recorded.
+
+use std::cell::Cell;
+use std::path::PathBuf;
+
+use reqwest::{Client, Method};
+use rolltap_testing::http_client;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+
+use super::program::Server;
+
+/// A proxy with its simulator.
+pub(crate) struct Captures {
+    runtime: Runtime,
+    http: Client,
+    proxy: Server,
+    _simulator: Server,
+    dir: TempDir,
+    recorded: Cell<usize>,
+}
+
+impl Captures {
+    /// Starts both. Every answer of the model is this text.
+    pub(crate) fn answering(text: &str) -> Self {
+        let dir = TempDir::new().unwrap();
+        let script = dir.path().join("script.toml");
+        let turn = json!({"answer": [{"content": text}]});
+        let conversations = json!({"conversation": [{"turn": [turn]}]});
+        std::fs::write(&script, toml::to_string(&conversations).unwrap()).unwrap();
+        let simulator =
+            Server::start(&["sim", "--listen", "127.0.0.1:0", "--script", script.to_str().unwrap()], 1);
+        let data = dir.path().join("data").display().to_string();
+        let addresses = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+        let proxy = [&["proxy", "--upstream", &simulator.urls[0], "--data", &data], &addresses[..]];
+        let proxy = Server::start(&proxy.concat(), 2);
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        Self { runtime, http: http_client(), proxy, _simulator: simulator, dir, recorded: Cell::new(0) }
+    }
+
+    /// Returns the data directory of the proxy.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    /// Records a trial of one call, and returns its id.
+    pub(crate) fn record(&self, task: &str, message: &str) -> String {
+        let sample = self.recorded.replace(self.recorded.get() + 1);
+        let trial = json!({"task_id": task, "group_id": task, "sample_index": sample});
+        let trial = self.send(Method::POST, "/v1/trials", &trial);
+        let id = trial["trial_id"].as_str().unwrap().to_owned();
+        let messages = json!([{"role": "user", "content": message}]);
+        let call = json!({"model": "sim", "messages": messages, "user": message});
+        let base = trial["base_urls"]["openai"].as_str().unwrap();
+        self.send(Method::POST, &format!("{base}/chat/completions"), &call);
+        self.send(Method::POST, &format!("/v1/trials/{id}/seal"), &json!({}));
+        self.send(Method::PUT, &format!("/v1/trials/{id}/reward"), &json!({"rewards": {"reward": 1.0}}));
+        id
+    }
+
+    /// Sends a request to the admin plane, or to a whole address.
+    fn send(&self, method: Method, path: &str, body: &Value) -> Value {
+        let url =
+            if path.starts_with('/') { format!("{}{path}", self.proxy.urls[1]) } else { path.to_owned() };
+        let request = self.http.request(method, &url).json(body).send();
+        self.runtime.block_on(async {
+            let answer = request.await.unwrap();
+            assert!(answer.status().is_success(), "{url}: {}", answer.text().await.unwrap());
+            answer.json().await.unwrap()
+        })
+    }
+}

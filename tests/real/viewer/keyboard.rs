@@ -1,0 +1,114 @@
+//! A walk without a mouse.
+
+use rolltap_rollout::row::RolloutRow;
+
+use super::browser::{Browser, ENTER, LEFT, RIGHT};
+use super::program::{Demo, Server};
+
+/// The parts of the details of a token.
+const FACTS: &str = "document.querySelector('#token').textContent";
+
+/// Returns the details that the page must show of a token.
+fn facts(row: &RolloutRow, at: usize) -> Vec<String> {
+    let span = row.calls.iter().position(|span| (span.start as usize..span.end as usize).contains(&at));
+    let call = &row.calls[span.unwrap()];
+    vec![
+        format!("token {at}"),
+        format!("id {}", row.token_ids[at]),
+        format!("logprob {}", row.logprobs[at]),
+        "trained".to_owned(),
+        format!("version {}", row.token_version[at]),
+        format!("call {}, {} ({})", span.unwrap() + 1, call.role, call.call_id),
+    ]
+}
+
+/// Checks the details of the marked token, and that no other element covers it.
+fn assert_shown(browser: &Browser, row: &RolloutRow, at: usize) {
+    browser.until(&format!("document.querySelector('#tokens i.at')?.id === 't{at}'"));
+    let shown = browser.text(FACTS);
+    let parts: Vec<&str> = shown.split("  ·  ").collect();
+    for fact in facts(row, at) {
+        assert!(parts.contains(&fact.as_str()), "{fact} is not in {shown}");
+    }
+    // Scrolling to the token is smooth.
+    browser.until(
+        "(() => { const token = document.querySelector('#tokens i.at'); const box = token.getClientRects()[0]; \
+         return document.elementFromPoint(box.left + 1, box.top + box.height / 2) === token; })()",
+    );
+}
+
+#[test]
+#[ignore = "needs Chromium: run ./scripts/test"]
+fn a_token_is_reached_from_the_list_of_jobs_by_keys_alone() {
+    let demo = Demo::run();
+    let view = Server::view(demo.jobs());
+    let browser = Browser::start();
+    browser.open(&view.page("/"));
+    browser.press("j", 1);
+    browser.press(ENTER, 1);
+    browser.arrives_at("/jobs/demo");
+
+    // The rows of the tasks come before those of the trials.
+    let tasks = browser.value("document.querySelectorAll('td a, th a').length > 0 && [...document.querySelectorAll('table.list')][0].tBodies[0].rows.length");
+    let tasks = usize::try_from(tasks.as_u64().unwrap()).unwrap();
+    browser.press("j", tasks + 2);
+    browser.press("k", 1);
+    let trial = browser.text("document.activeElement.textContent");
+    let rows = demo.rows();
+    let row = rows.iter().find(|row| row.trial_id == trial).expect("j marks a trial");
+    browser.press(ENTER, 1);
+    browser.arrives_at(&format!("/jobs/demo/trials/{trial}"));
+
+    browser.press("j", 1);
+    browser.press(ENTER, 1);
+    browser.arrives_at(&format!("/jobs/demo/trials/{trial}/branches/0"));
+    let starts: Vec<usize> = row.calls.iter().map(|span| span.start as usize).collect();
+    browser.press("n", 1);
+    assert_shown(&browser, row, starts[0]);
+    browser.press("n", 1);
+    assert_shown(&browser, row, starts[1]);
+    browser.press(RIGHT, 3);
+    assert_shown(&browser, row, starts[1] + 3);
+    browser.press(LEFT, 1);
+    assert_shown(&browser, row, starts[1] + 2);
+    browser.press("p", 2);
+    assert_shown(&browser, row, starts[0]);
+
+    let group = row.group_id.as_ref().unwrap().replace('/', "%2F");
+    for page in
+        [&format!("/jobs/demo/trials/{trial}"), &format!("/jobs/demo/groups/{group}"), "/jobs/demo", "/"]
+    {
+        browser.press("u", 1);
+        browser.arrives_at(page);
+    }
+}
+
+#[test]
+#[ignore = "needs Chromium: run ./scripts/test"]
+fn the_help_lists_the_keys_and_a_filter_takes_letters() {
+    let demo = Demo::run();
+    let view = Server::view(demo.jobs());
+    let browser = Browser::start();
+    browser.open(&view.page("/jobs/demo"));
+    browser.press("?", 1);
+    browser.until("document.querySelector('#help').open");
+    browser.press(ENTER, 1);
+    browser.until("!document.querySelector('#help').open");
+    browser.press("/", 1);
+    for letter in ["j", "u", "n", "k"] {
+        browser.press(letter, 1);
+    }
+    assert_eq!(browser.text("document.querySelector('#filter').value"), "junk");
+    browser.press(ENTER, 1);
+    browser.until("location.search.includes('q=junk')");
+    assert!(
+        browser.text("document.querySelector('main').textContent").contains("No trial matches the filter.")
+    );
+
+    // A group's samples part somewhere. The key marks the link to that token.
+    let group = demo.rows()[0].group_id.clone().unwrap().replace('/', "%2F");
+    browser.open(&view.page(&format!("/jobs/demo/groups/{group}")));
+    browser.press("d", 1);
+    browser.press(ENTER, 1);
+    browser.until("location.hash === '#' + document.querySelector('#tokens i.at')?.id");
+}

@@ -1,0 +1,24 @@
+//! The types of the pages' script, by the TypeScript compiler.
+
+use std::process::Command;
+
+use crate::harness::testbed;
+use crate::program::both_outputs;
+
+#[test]
+#[ignore = "needs TypeScript: run ./scripts/test"]
+fn the_script_has_sound_types() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/viewer/assets/script.js");
+    let mut command = Command::new(testbed("ROLLTAP_TESTBED_TYPESCRIPT"));
+    command.args([
+        "--checkJs",
+        "--noEmit",
+        "--strict",
+        "--target",
+        "es2023",
+        "--lib",
+        "es2023,dom,dom.iterable",
+    ]);
+    let output = command.arg(script).output().unwrap();
+    assert!(output.status.success(), "{}", both_outputs(&output));
+}
