@@ -2,6 +2,7 @@
 
 mod accessibility;
 mod browser;
+mod bundle;
 mod captures;
 mod docs;
 mod following;

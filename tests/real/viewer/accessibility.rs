@@ -1,4 +1,4 @@
-//! What readers without a mouse, or with other eyes, need of every page.
+//! The needs of readers without a mouse, and of readers who see colours or contrast differently.
 
 use serde_json::json;
 

@@ -18,7 +18,7 @@ image.quantize(48, dither=Image.Dither.NONE).save(sys.argv[1], optimize=True)
 sys.exit(os.path.getsize(sys.argv[1]) > 60_000)
 ";
 
-/// Takes a picture of the upper part of the window, 1280 pixels wide, and writes it if the pictures are to be updated.
+/// Takes a picture of the upper part of the window, 1280 pixels wide. Writes it only with `ROLLTAP_UPDATE_DOCS=1`.
 fn picture(browser: &Browser, name: &str, height: u32) {
     let clip = json!({"x": 0, "y": browser.value("scrollY"), "width": 1280, "height": height, "scale": 1});
     let taken = browser.devtools("Page.captureScreenshot", json!({"format": "png", "clip": clip}));
@@ -62,12 +62,14 @@ fn the_tutorial_has_a_picture_of_each_page() {
         picture(&browser, name, height);
     }
     browser.open(&view.page(&format!("{trial}/branches/0")));
+    // The details of a token are at the bottom of the window.
+    browser.resize(1280, 500);
+    let still = json!([{"name": "prefers-reduced-motion", "value": "reduce"}]);
+    browser.devtools("Emulation.setEmulatedMedia", json!({"features": still}));
     browser.press("n", 1);
     browser.press(RIGHT, 8);
     let at = row.calls[0].start + 8;
     browser.until(&format!("document.querySelector('#tokens i.at')?.id === 't{at}'"));
-    browser.value(
-        "document.querySelector('#tokens i.at').scrollIntoView({block: 'center', behavior: 'instant'})",
-    );
-    picture(&browser, "branch", 560);
+    browser.value("document.querySelector('#tokens i.at').scrollIntoView({block: 'center'})");
+    picture(&browser, "branch", 500);
 }

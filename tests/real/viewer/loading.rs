@@ -1,4 +1,4 @@
-//! What pages load: nothing from other hosts, and of long branches only the part in view.
+//! The requests of pages: none to other hosts, and only for the part of a long branch that is in view.
 
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ fn requested(browser: &Browser) -> Vec<String> {
     sent.map(|event| event["message"]["params"]["request"]["url"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Returns what the browser refused because of the content security policy, since the last call.
+/// Returns the messages about the content security policy, since the last call.
 pub(crate) fn refusals(browser: &Browser) -> Vec<String> {
     let lines = browser.log("browser").into_iter();
     lines.filter(|line| line.contains("Content Security Policy")).collect()
