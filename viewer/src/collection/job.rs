@@ -103,9 +103,11 @@ impl Job {
         &self.path
     }
 
-    /// Returns the bytes of the files with the rollouts. They grow with each change of a running job.
-    pub fn bytes(&self) -> u64 {
-        JobKind::at(&self.path).map_or(0, |kind| FilesState::of([kind.source()]).bytes())
+    /// Returns the bytes of the files with the rollouts, which grow with each change of a running job, and whether a
+    /// process still runs the job.
+    pub fn progress(&self) -> (u64, bool) {
+        let bytes = JobKind::at(&self.path).map_or(0, |kind| FilesState::of([kind.source()]).bytes());
+        (bytes, is_running(&self.path))
     }
 
     /// Reads the list of trials, or returns the list that was read before if no file has changed.

@@ -178,20 +178,20 @@ pub(super) async fn tokens(
     .await
 }
 
-/// Sends an event `change` each time the files of the job have changed.
+/// Sends an event `change` each time the files of the job have changed, and when the job ends.
 pub(super) async fn changes(
     State(viewer): Shared,
     Path(name): Path<String>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Missing> {
-    let known = viewer.job(&name)?.bytes();
+    let known = viewer.job(&name)?.progress();
     let looks = stream::unfold((viewer, name, known), |(viewer, name, known)| async move {
         tokio::time::sleep(INTERVAL).await;
         let of = (Arc::clone(&viewer), name.clone());
-        let bytes = tokio::task::spawn_blocking(move || of.0.collection.job(&of.1).map(Job::bytes));
-        let bytes = bytes.await.ok().flatten()?;
+        let progress = tokio::task::spawn_blocking(move || of.0.collection.job(&of.1).map(Job::progress));
+        let progress = progress.await.ok().flatten()?;
         // Browsers ignore an event without data.
-        let changed = (bytes != known).then(|| Ok(Event::default().event("change").data("files")));
-        Some((changed, (viewer, name, bytes)))
+        let changed = (progress != known).then(|| Ok(Event::default().event("change").data("files")));
+        Some((changed, (viewer, name, progress)))
     });
     Ok(Sse::new(looks.filter_map(std::future::ready)).keep_alive(KeepAlive::default()))
 }
