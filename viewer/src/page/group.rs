@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 use rolltap_rollout::export::choices::Named;
 use rolltap_rollout::export::pipeline::advantage::Advantage;
+use rolltap_rollout::row::RolloutRow;
 
 use super::format::{count, decimal, reward};
 use super::job::state;
@@ -83,12 +84,15 @@ fn parting(links: &Links, job: &Job, first: Option<&TrialContent>, sample: &Tria
     let Some(Divergence { at, left, right }) = divergence(left, (&row.token_ids, &row.logprobs)) else {
         return html! { "nowhere: all tokens are equal" };
     };
-    let token = |token: Option<(i32, f32)>| match token {
-        Some((id, logprob)) => format!("{id} ({})", decimal(f64::from(logprob), 3)),
+    let token = |token: Option<(i32, f32)>, row: &RolloutRow| match token {
+        Some((id, logprob)) if row.sampled_mask.get(at) == Some(&1) => {
+            format!("{id} ({})", decimal(f64::from(logprob), 3))
+        }
+        Some((id, _)) => format!("{id} (prompt)"),
         None => "the end".to_owned(),
     };
     html! {
         a.parting href=(links.token(job.name(), &sample.entry.id, 0, at)) { "token " (count(at as u64)) }
-        ": " (token(left)) " there, " (token(right)) " here"
+        ": " (token(left, reference)) " there, " (token(right, row)) " here"
     }
 }

@@ -76,7 +76,8 @@ fn rewards(trial: &TrialContent) -> Markup {
     html! {
         dl.numbers {
             div { dt { "Reward" } dd { (reward(verdict.reward)) } }
-            @for (name, value) in &verdict.rewards { div { dt { (name) } dd { (decimal(*value, 4)) } } }
+            // An entry `reward` mostly is the reward itself.
+            @for (name, value) in verdict.rewards.iter().filter(|(name, value)| *name != "reward" || Some(**value) != verdict.reward) { div { dt { (name) } dd { (decimal(*value, 4)) } } }
             @if !verdict.valid { div { dt { "Valid" } dd { "no" } } }
             @if let Some(cause) = &verdict.failure_cause { div { dt { "Failure" } dd { (cause) } } }
             @for reason in trial.entry.suspicious() { div { dt { "Suspicious" } dd { (reason) } } }

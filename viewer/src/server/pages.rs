@@ -178,17 +178,20 @@ pub(super) async fn tokens(
     .await
 }
 
-/// Sends an event `change` each time the files of the job have changed, and when the job ends.
+/// Sends an event `change` at once, and each time the files of the job change or its process ends.
 pub(super) async fn changes(
     State(viewer): Shared,
     Path(name): Path<String>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Missing> {
-    let known = viewer.job(&name)?.progress();
-    let looks = stream::unfold((viewer, name, known), |(viewer, name, known)| async move {
-        tokio::time::sleep(INTERVAL).await;
+    viewer.job(&name)?;
+    // The first look sends an event too: the files may have changed since the page was made.
+    let looks = stream::unfold((viewer, name, None), |(viewer, name, known)| async move {
+        if known.is_some() {
+            tokio::time::sleep(INTERVAL).await;
+        }
         let of = (Arc::clone(&viewer), name.clone());
         let progress = tokio::task::spawn_blocking(move || of.0.collection.job(&of.1).map(Job::progress));
-        let progress = progress.await.ok().flatten()?;
+        let progress = Some(progress.await.ok().flatten()?);
         // Browsers ignore an event without data.
         let changed = (progress != known).then(|| Ok(Event::default().event("change").data("files")));
         Some((changed, (viewer, name, progress)))
