@@ -173,6 +173,31 @@ proptest! {
 }
 
 #[test]
+fn a_character_that_is_cut_loses_no_text_behind_it() {
+    let mut screen = screen();
+    let bytes = "caf\u{e9} \u{e9}\u{1f980}$".as_bytes();
+    // The cut is within the first character of two bytes.
+    let (first, second) = bytes.split_at(4);
+    screen.feed(first);
+    assert_eq!(screen.text(), "caf");
+    screen.feed(second);
+    assert_eq!(screen.text(), "caf\u{e9} \u{e9}\u{1f980}$");
+}
+
+proptest! {
+    #[test]
+    fn pieces_end_at_characters_and_are_the_whole_output(text in ".{0,2000}", cut in 0usize..4) {
+        let bytes = text.as_bytes();
+        let pieces: Vec<_> = pieces(bytes).collect();
+        prop_assert_eq!(pieces.concat(), bytes);
+        prop_assert!(pieces.iter().all(|piece| piece.len() <= PIECE && std::str::from_utf8(piece).is_ok()));
+        let cut = &bytes[..bytes.len().saturating_sub(cut)];
+        let valid = std::str::from_utf8(cut).map_or_else(|error| error.valid_up_to(), str::len);
+        prop_assert_eq!(cut.len() - unfinished(cut), valid);
+    }
+}
+
+#[test]
 fn fuzz_screen() {
     rolltap_testing::fuzz!("screen", |bytes| {
         let show = |pieces: &[&[u8]]| {
