@@ -72,7 +72,8 @@ pub(super) fn base_images(text: &str) -> BTreeSet<String> {
                 let from = flags.filter_map(|flag| flag.strip_prefix("--from="));
                 let images = from.filter(|image| {
                     // A number or a name of `COPY --from` refers to an earlier stage.
-                    !(image.contains('$')
+                    !(image.is_empty()
+                        || image.contains('$')
                         || image.parse::<u32>().is_ok()
                         || stages.contains(&image.to_ascii_lowercase()))
                 });
