@@ -14,7 +14,7 @@ const HELLO: &str = "Say hello.";
 /// The tokens of the stream whose pieces are counted.
 const STREAMED_TOKENS: u32 = 64;
 /// The attempts at a stream. A busy machine reads several events at once, and not each time.
-const STREAM_ATTEMPTS: usize = 3;
+const STREAM_ATTEMPTS: usize = 5;
 /// The longest answer of a first turn, in tokens. An answer that is cut off inside its reasoning proves nothing about the
 /// next turn.
 const MOST_FIRST_TURN: u64 = 1024;
