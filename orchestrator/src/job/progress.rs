@@ -2,6 +2,7 @@
 //! elsewhere.
 
 mod board;
+mod figures;
 mod lines;
 mod live;
 mod output;
@@ -111,7 +112,7 @@ impl Progress {
         let (done, planned) = {
             let mut board = self.shared.board();
             board.end(trial, false, Instant::now());
-            (board.done, board.planned)
+            (board.all.done, board.planned)
         };
         // On a terminal, the figures show the others.
         if matches!(self.shared.output, Output::Lines) || trial.failure.is_some() {

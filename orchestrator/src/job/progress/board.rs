@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use rolltap_rollout::ids::TrialId;
 
+use super::figures::Figures;
 use super::tasks::Tasks;
-use super::token_rate::TokenRate;
 use crate::failure::Phase;
 use crate::trial::{TrialOutcome, TrialPlan};
 
@@ -17,19 +17,14 @@ pub(super) struct Board {
     pub(super) since: Instant,
     /// The number of samples of all tasks together. 0 before the job is planned.
     pub(super) planned: usize,
-    /// The number of samples that ended, those of earlier runs included.
-    pub(super) done: usize,
-    /// The number of these that failed.
-    pub(super) failed: usize,
+    /// The figures of all tasks together.
+    pub(super) all: Figures,
     /// The number of failed attempts that another attempt follows.
     pub(super) retried: usize,
     running: HashMap<TrialId, RunningTrial>,
     pub(super) tasks: Tasks,
-    /// The sum and the number of the rewards.
-    rewards: (f64, usize),
     /// The total time and the number of attempts that ended in this run.
     ended_here: (Duration, u32),
-    tokens: TokenRate,
 }
 
 /// A running trial.
@@ -57,14 +52,11 @@ impl Board {
         Self {
             since: now,
             planned: 0,
-            done: 0,
-            failed: 0,
+            all: Figures::default(),
             retried: 0,
             running: HashMap::new(),
             tasks: Tasks::default(),
-            rewards: (0.0, 0),
             ended_here: (Duration::ZERO, 0),
-            tokens: TokenRate::default(),
         }
     }
 
@@ -117,7 +109,7 @@ impl Board {
     pub(super) fn read(&mut self, trial: &TrialId, calls: u64, tokens: u64, now: Instant) {
         let Some(trial) = self.running.get_mut(trial) else { return };
         let new = tokens.saturating_sub(trial.tokens);
-        self.tokens.add(new, now);
+        self.all.sampled(new, now);
         self.tasks.sampled(&trial.task, new, now);
         (trial.calls, trial.tokens, trial.read_at) = (calls, tokens, Some(now));
     }
@@ -141,23 +133,7 @@ impl Board {
 
     fn count(&mut self, outcome: &TrialOutcome) {
         self.tasks.count(outcome);
-        self.done += 1;
-        self.failed += usize::from(outcome.failure.is_some());
-        if let Some(reward) = outcome.reward.filter(|_| outcome.reward_is_valid()) {
-            self.rewards.0 += reward;
-            self.rewards.1 += 1;
-        }
-    }
-
-    /// Returns the mean of all valid rewards, or `None` if there are none.
-    pub(super) fn mean_reward(&self) -> Option<f64> {
-        let (sum, count) = self.rewards;
-        (count > 0).then(|| sum / count as f64)
-    }
-
-    /// Returns the sampled tokens per second in the last minute, or `None` if none were sampled.
-    pub(super) fn tokens_per_second(&self, now: Instant) -> Option<f64> {
-        self.tokens.per_second(self.since, now)
+        self.all.count(outcome);
     }
 
     /// Returns the running trials, the longest running first.
@@ -189,7 +165,7 @@ impl Board {
         let each = total.checked_div(ended)?;
         let left = |trial: &RunningTrial| each.saturating_sub(now.saturating_duration_since(trial.since));
         let of_running: Vec<_> = self.running.values().map(left).collect();
-        let waiting = self.planned.saturating_sub(self.done + self.running.len());
+        let waiting = self.planned.saturating_sub(self.all.done + self.running.len());
         let of_waiting = each.saturating_mul(u32::try_from(waiting).unwrap_or(u32::MAX));
         let work = of_running.iter().fold(of_waiting, |work, left| work.saturating_add(*left));
         let at_once = u32::try_from(self.running.len().max(1)).unwrap_or(u32::MAX);
@@ -206,7 +182,8 @@ pub(super) mod tests {
     pub(in super::super) fn sample(running: usize, now: Instant) -> Board {
         let ago = |seconds| now - Duration::from_secs(seconds);
         let mut board = Board::new(ago(100));
-        (board.planned, board.done, board.failed, board.rewards) = (40, 4, 1, (2.0, 3));
+        board.planned = 40;
+        (board.all.done, board.all.failed, board.all.rewards) = (4, 1, (2.0, 3));
         board.ended_here = (Duration::from_secs(80), 4);
         for number in 0..running {
             let phase = if number % 2 == 0 { Phase::Agent } else { Phase::Verifier };
@@ -234,7 +211,7 @@ pub(super) mod tests {
         assert_eq!(sample(2, now).time_left(now), Some(Duration::from_millis(345_500)));
         assert_eq!(Board::new(now).time_left(now), None, "no trial has ended");
         let mut last = sample(2, now);
-        last.done = 38;
+        last.all.done = 38;
         assert_eq!(last.time_left(now), Some(Duration::from_secs(6)), "the longest of the last ones");
     }
 
@@ -248,7 +225,7 @@ pub(super) mod tests {
         all.iter().for_each(|trial| board.read(trial, 7, 5_000, now));
         let calling: Vec<_> = board.to_read(8).iter().map(ToString::to_string).collect();
         assert_eq!(calling, ["task__0"], "the other is in its verifier");
-        assert_eq!(board.tokens_per_second(now), Some((5_000.0 + 4_000.0) / 60.0));
+        assert_eq!(board.all.tokens_per_second(board.since, now), Some((5_000.0 + 4_000.0) / 60.0));
         assert_eq!(board.phases(), [(Phase::Agent, 1), (Phase::Verifier, 1)]);
     }
 }

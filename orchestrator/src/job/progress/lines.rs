@@ -32,16 +32,16 @@ pub(in crate::job) fn resumed(dir: &JobDir, planned: usize, done: &[TrialOutcome
 pub(super) fn heartbeat(board: &Board, now: Instant) -> String {
     let phases: Vec<_> =
         board.phases().into_iter().map(|(of, count)| format!("{count} {}", phase(of))).collect();
-    let mut parts = vec![format!("[{}/{}] {} running", board.done, board.planned, board.running_count())];
+    let mut parts = vec![format!("[{}/{}] {} running", board.all.done, board.planned, board.running_count())];
     if let (Some(part), false) = (parts.first_mut(), phases.is_empty()) {
         *part = format!("{part} ({})", phases.join(", "));
     }
-    parts.extend(board.mean_reward().map(|mean| format!("mean reward {}", number(mean))));
-    parts.push(format!("{} failed", board.failed));
+    parts.extend(board.all.mean_reward().map(|mean| format!("mean reward {}", number(mean))));
+    parts.push(format!("{} failed", board.all.failed));
     if board.retried > 0 {
         parts.push(format!("{} retried", board.retried));
     }
-    let rate = board.tokens_per_second(now);
+    let rate = board.all.tokens_per_second(board.since, now);
     parts.extend(rate.map(|rate| format!("{} tokens/s", short(rate.round() as u64))));
     parts.push(clock(now.saturating_duration_since(board.since)));
     parts.extend(board.time_left(now).map(|left| format!("about {} left", clock(left))));

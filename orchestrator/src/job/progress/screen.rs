@@ -66,11 +66,8 @@ fn task_lines(board: &Board, now: Instant, width: usize, room: usize) -> Vec<Lin
     let shown = if tasks.len() > room { room - 1 } else { tasks.len() };
     let name_width = tasks.iter().take(shown).map(|(name, _)| name.width()).max().unwrap_or(0);
     let name_width = name_width.min(width.saturating_sub(TASK_FIGURES_WIDTH));
-    let mut lines: Vec<_> = tasks
-        .iter()
-        .take(shown)
-        .map(|(name, figures)| task_line(name, figures, board, name_width, now))
-        .collect();
+    let mut lines: Vec<_> =
+        tasks.iter().take(shown).map(|(name, task)| task_line(name, task, board, name_width, now)).collect();
     if tasks.len() > shown {
         lines.push(Line::default().with(DIM, format!("  … and {} more tasks", tasks.len() - shown)));
     }
@@ -80,12 +77,13 @@ fn task_lines(board: &Board, now: Instant, width: usize, room: usize) -> Vec<Lin
 /// The width of a task's line without its name.
 const TASK_FIGURES_WIDTH: usize = 63;
 
-fn task_line(name: &str, figures: &TaskFigures, board: &Board, name_width: usize, now: Instant) -> Line {
+fn task_line(name: &str, task: &TaskFigures, board: &Board, name_width: usize, now: Instant) -> Line {
+    let TaskFigures { running, figures } = task;
     let line = Line::default()
         .with(PLAIN, "  ")
         .column(PLAIN, name, name_width)
         .right(PLAIN, format!("{} done", figures.done), 9)
-        .right(PLAIN, format!("{} running", figures.running), 12);
+        .right(PLAIN, format!("{running} running"), 12);
     let line = match figures.mean_reward() {
         Some(mean) => line.right(of_reward(mean), format!("reward {}", number(mean)), 14),
         None => line.right(DIM, "no reward yet", 14),
@@ -99,30 +97,30 @@ fn task_line(name: &str, figures: &TaskFigures, board: &Board, name_width: usize
 }
 
 fn bar(board: &Board, now: Instant) -> Line {
-    let filled = (BAR * board.done).checked_div(board.planned).unwrap_or(BAR).min(BAR);
+    let filled = (BAR * board.all.done).checked_div(board.planned).unwrap_or(BAR).min(BAR);
     let line = Line::default()
         .with(GOOD, "━".repeat(filled))
         .with(DIM, "─".repeat(BAR - filled))
-        .with(BOLD, format!(" {}/{} trials", board.done, board.planned))
+        .with(BOLD, format!(" {}/{} trials", board.all.done, board.planned))
         .with(PLAIN, format!("  {}", clock(now.saturating_duration_since(board.since))));
-    match board.time_left(now).filter(|_| board.done < board.planned) {
+    match board.time_left(now).filter(|_| board.all.done < board.planned) {
         Some(left) => line.with(PLAIN, format!(", about {} left", clock(left))),
         None => line,
     }
 }
 
 fn figures(board: &Board, now: Instant) -> Line {
-    let mut line = match board.mean_reward() {
+    let mut line = match board.all.mean_reward() {
         Some(mean) => Line::default().with(PLAIN, "mean reward ").with(of_reward(mean), number(mean)),
         None => Line::default().with(DIM, "no reward yet"),
     };
-    let style = if board.failed > 0 { BAD } else { PLAIN };
-    line = line.with(PLAIN, "  ").with(style, format!("{} failed", board.failed));
+    let style = if board.all.failed > 0 { BAD } else { PLAIN };
+    line = line.with(PLAIN, "  ").with(style, format!("{} failed", board.all.failed));
     if board.retried > 0 {
         line = line.with(PLAIN, format!("  {} retried", board.retried));
     }
     line = line.with(PLAIN, format!("  {} running", board.running_count()));
-    match board.tokens_per_second(now) {
+    match board.all.tokens_per_second(board.since, now) {
         Some(rate) => line.with(PLAIN, format!("  {} tokens/s", short(rate.round() as u64))),
         None => line,
     }
