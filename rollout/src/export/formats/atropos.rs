@@ -18,11 +18,11 @@
 
 mod body;
 
-use std::collections::BTreeMap;
 use std::io::Write;
 
-use crate::export::exporter::{ExportError, Exporter, GroupPlace, Omission, Trial};
+use crate::export::exporter::{ExportError, Exporter, Omission, Trial};
 use crate::export::shared::lines::{Lines, Tally, refused};
+use crate::export::shared::open_groups::OpenGroups;
 use crate::export::shared::refusal::refuse_unfit;
 use crate::export::shared::row_queries::{has_versions, is_trained};
 use body::Body;
@@ -31,8 +31,7 @@ use body::Body;
 #[derive(Debug)]
 pub struct AtroposExporter<W: Write> {
     lines: Lines<W>,
-    /// The trials of incomplete groups, by the group's ordinal.
-    open: BTreeMap<usize, Vec<Trial>>,
+    open: OpenGroups<Trial>,
     /// The number of sequences in each group. `None` before the first group.
     size: Option<usize>,
     told: Tally,
@@ -41,7 +40,7 @@ pub struct AtroposExporter<W: Write> {
 impl<W: Write> AtroposExporter<W> {
     /// Returns an exporter. Nothing is written yet.
     pub fn new(out: W) -> Self {
-        Self { lines: Lines::new(out), open: BTreeMap::new(), size: None, told: Tally::default() }
+        Self { lines: Lines::new(out), open: OpenGroups::default(), size: None, told: Tally::default() }
     }
 
     fn write_group(&mut self, trials: &[Trial]) -> Result<(), ExportError> {
@@ -111,19 +110,13 @@ impl<W: Write> Exporter for AtroposExporter<W> {
     /// The trial has images, or a trial of its group has several branches and no advantage.
     fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
         refuse_unfit(&trial)?;
-        let Some(GroupPlace { ordinal, trials }) = trial.group else { return self.write_group(&[trial]) };
+        let Some(place) = trial.group else { return self.write_group(&[trial]) };
         // A post is a whole group, so its trials wait for the last one.
-        let group = self.open.entry(ordinal).or_default();
-        group.push(trial);
-        if group.len() < trials {
-            return Ok(());
-        }
-        let group = self.open.remove(&ordinal).unwrap_or_default();
-        self.write_group(&group)
+        self.open.add(place, trial).map_or(Ok(()), |group| self.write_group(&group))
     }
 
     fn finish(mut self: Box<Self>) -> Result<Vec<Omission>, ExportError> {
-        for group in std::mem::take(&mut self.open).into_values() {
+        for group in self.open.take_incomplete() {
             self.write_group(&group)?;
         }
         self.lines.finish()?;

@@ -11,7 +11,7 @@ use std::io::Write;
 use serde::Serialize;
 
 use crate::export::exporter::{ExportError, Exporter, Omission, Trial};
-use crate::export::shared::float_text::finite;
+use crate::export::shared::line_source::LineSource;
 use crate::export::shared::lines::{Lines, Tally};
 use crate::export::shared::refusal::refuse_unfit;
 use crate::export::shared::row_queries::is_trained;
@@ -33,13 +33,8 @@ struct LabelsLine<'a> {
     input_ids: &'a [i32],
     attention_mask: Vec<u8>,
     labels: Vec<i32>,
-    trial_id: &'a str,
-    task_id: &'a str,
-    group_id: Option<&'a str>,
-    sample_index: i32,
-    branch_index: i32,
-    #[serde(serialize_with = "finite")]
-    reward: Option<f64>,
+    #[serde(flatten)]
+    source: LineSource<'a>,
 }
 
 impl<W: Write> LabelsExporter<W> {
@@ -54,12 +49,7 @@ impl<W: Write> LabelsExporter<W> {
             input_ids: &row.token_ids,
             attention_mask: vec![1; row.token_ids.len()],
             labels: row.token_ids.iter().zip(&row.loss_mask).map(label).collect(),
-            trial_id: &row.trial_id,
-            task_id: &row.task_id,
-            group_id: row.group_id.as_deref(),
-            sample_index: row.sample_index,
-            branch_index: row.branch_index,
-            reward,
+            source: LineSource::of(row, reward),
         };
         self.lines.write(&row.trial_id, &line)
     }

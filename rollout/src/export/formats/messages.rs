@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::export::exporter::{ExportError, Exporter, Omission, Trial};
-use crate::export::shared::float_text::finite;
+use crate::export::shared::line_source::LineSource;
 use crate::export::shared::lines::{Lines, Tally};
 use crate::export::shared::refusal::refuse_unfit;
 use crate::export::shared::row_queries::is_trained;
@@ -36,13 +36,8 @@ struct MessagesLine<'a> {
     messages: Vec<Message>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tools: Option<&'a RawValue>,
-    trial_id: &'a str,
-    task_id: &'a str,
-    group_id: Option<&'a str>,
-    sample_index: i32,
-    branch_index: i32,
-    #[serde(serialize_with = "finite")]
-    reward: Option<f64>,
+    #[serde(flatten)]
+    source: LineSource<'a>,
 }
 
 impl<W: Write> MessagesExporter<W> {
@@ -65,16 +60,7 @@ impl<W: Write> MessagesExporter<W> {
             untrained,
         );
         self.tally.add("branches: the tokens that were sampled, and their logprobs", 1);
-        let line = MessagesLine {
-            messages,
-            tools: offered_tools(row)?,
-            trial_id: &row.trial_id,
-            task_id: &row.task_id,
-            group_id: row.group_id.as_deref(),
-            sample_index: row.sample_index,
-            branch_index: row.branch_index,
-            reward,
-        };
+        let line = MessagesLine { messages, tools: offered_tools(row)?, source: LineSource::of(row, reward) };
         self.lines.write(&row.trial_id, &line)
     }
 }

@@ -13,11 +13,11 @@
 
 mod pair;
 
-use std::collections::BTreeMap;
 use std::io::Write;
 
-use crate::export::exporter::{ExportError, Exporter, GroupPlace, Omission, Trial};
+use crate::export::exporter::{ExportError, Exporter, Omission, Trial};
 use crate::export::shared::lines::{Lines, Tally, refused};
+use crate::export::shared::open_groups::OpenGroups;
 use crate::export::shared::refusal::refuse_unfit;
 use crate::export::shared::row_queries::is_trained;
 pub use pair::PairRules;
@@ -27,25 +27,16 @@ use pair::{Candidate, Pair};
 #[derive(Debug)]
 pub struct PreferenceExporter<W: Write> {
     lines: Lines<W>,
-    /// The incomplete groups, by their ordinal.
-    open: BTreeMap<usize, OpenGroup>,
+    /// The trials of incomplete groups. `None` for a trial without a reward or a conversation.
+    open: OpenGroups<Option<Candidate>>,
     rules: PairRules,
     tally: Tally,
-}
-
-/// A group during the export.
-#[derive(Debug, Default)]
-struct OpenGroup {
-    /// The number of its trials so far.
-    seen: usize,
-    /// Those with a reward and a conversation.
-    candidates: Vec<Candidate>,
 }
 
 impl<W: Write> PreferenceExporter<W> {
     /// Returns an exporter of pairs by these rules. Nothing is written yet.
     pub fn new(out: W, rules: PairRules) -> Self {
-        Self { lines: Lines::new(out), open: BTreeMap::new(), rules, tally: Tally::default() }
+        Self { lines: Lines::new(out), open: OpenGroups::default(), rules, tally: Tally::default() }
     }
 
     /// Returns the trial as one side of a pair, or `None`, and counts the reason.
@@ -66,10 +57,11 @@ impl<W: Write> PreferenceExporter<W> {
         Ok(candidate)
     }
 
-    fn write_group(&mut self, group: &OpenGroup) -> Result<(), ExportError> {
-        match Pair::of(&group.candidates, self.rules) {
+    fn write_group(&mut self, group: Vec<Option<Candidate>>) -> Result<(), ExportError> {
+        let candidates: Vec<_> = group.into_iter().flatten().collect();
+        match Pair::of(&candidates, self.rules) {
             Ok(pair) => {
-                let unused = group.candidates.len().saturating_sub(2);
+                let unused = candidates.len().saturating_sub(2);
                 self.tally.add("trials: neither the best nor the worst of their group", unused);
                 self.tally.add(
                     "pairs: which of their messages are answers (TRL's trainer compares all after the prompt, messages \
@@ -95,26 +87,18 @@ impl<W: Write> Exporter for PreferenceExporter<W> {
     /// The trial has images, several branches, messages that are no list of chat messages, or a reward that is not finite.
     fn write(&mut self, trial: Trial) -> Result<(), ExportError> {
         refuse_unfit(&trial)?;
-        let Some(GroupPlace { ordinal, trials }) = trial.group else {
+        let Some(place) = trial.group else {
             self.tally.add("trials: they have no group, so that there is nothing to compare", 1);
             return Ok(());
         };
         let candidate = self.candidate(&trial)?;
         // A pair is of the whole group, so its trials wait for the last one.
-        let group = self.open.entry(ordinal).or_default();
-        group.seen += 1;
-        group.candidates.extend(candidate);
-        if group.seen < trials {
-            return Ok(());
-        }
-        let group = self.open.remove(&ordinal).unwrap_or_default();
-        self.write_group(&group)
+        self.open.add(place, candidate).map_or(Ok(()), |group| self.write_group(group))
     }
 
     fn finish(mut self: Box<Self>) -> Result<Vec<Omission>, ExportError> {
-        // A group is incomplete here only if the input has fewer of its trials than the plan counted.
-        for group in std::mem::take(&mut self.open).into_values() {
-            self.write_group(&group)?;
+        for group in self.open.take_incomplete() {
+            self.write_group(group)?;
         }
         self.lines.finish()?;
         Ok(self.tally.omissions())

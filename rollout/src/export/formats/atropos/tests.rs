@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::export::exporter::GroupPlace;
 use crate::export::testing::arbitrary::{exported, masked, trial};
 use crate::export::testing::fixture::{forked, straight};
 

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::export::exporter::GroupPlace;
 use crate::export::testing::any_trial::{any_group, one_branch};
 use crate::export::testing::fixture::{straight, with_messages};
 use crate::export::testing::read_back::{objects, told, written};
