@@ -10,22 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import pytest
+from simulated import captured
 
-from rolltap import Client, Proxy
+from rolltap import Client
 
 TOOLS = [
     {"type": "function", "function": {"name": "bash", "parameters": {"type": "object", "properties": {"command": {}}}}},
     {"type": "function", "function": {"name": "stop", "description": "Ends."}},
 ]
 """Two tools with different keys, as a column of them is no plain struct."""
-
-
-def _limit(seconds: float) -> float:
-    from conftest import limit
-
-    return limit(seconds)
 
 
 @dataclass(frozen=True)
@@ -46,11 +40,9 @@ class Conversations:
 
 def ask(trial, messages: list[dict]) -> dict:
     """Makes a call with tools, and returns the message of the answer."""
-    body = {"model": "sim", "messages": messages, "max_tokens": 12, "tools": TOOLS}
-    answer = httpx.post(f"{trial.base_urls['openai']}/chat/completions", json=body, timeout=_limit(30))
-    answer.raise_for_status()
-    message = answer.json()["choices"][0]["message"]
-    return {"role": "assistant", "content": message["content"]}
+    from conftest import chat
+
+    return chat(trial, messages, tools=TOOLS)
 
 
 def converse(trial, task: str) -> None:
@@ -75,16 +67,10 @@ def conversations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Conversa
     """Captures the conversations. tests/conftest.py makes this fixture known to all tests."""
     program = os.environ["ROLLTAP_TEST_PROGRAM"]
     data = tmp_path_factory.mktemp("conversations") / "data"
-    with subprocess.Popen([program, "sim", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True) as sim:
-        try:
-            assert sim.stdout is not None
-            upstream = sim.stdout.readline().split()[-1]
-            with Proxy(upstream, data=data, program=program, timeout=_limit(30)) as proxy, proxy.client() as client:
-                for group in ("first", "second"):
-                    for index in range(2):
-                        _run(client, group, index)
-        finally:
-            sim.terminate()
+    with captured(program, data) as client:
+        for group in ("first", "second"):
+            for index in range(2):
+                _run(client, group, index)
     yield Conversations(data, program)
 
 

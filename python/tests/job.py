@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from simulated import captured
 
 from rolltap import Client, Prepare, Proxy, Trial, read_lines
 
@@ -100,20 +101,12 @@ def expected(rule) -> dict[tuple[str, int], float]:
 @pytest.fixture(scope="session")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     """Runs the job. tests/conftest.py makes this fixture known to all tests."""
-    from conftest import limit
-
     program = os.environ["ROLLTAP_TEST_PROGRAM"]
     data = tmp_path_factory.mktemp("baselines") / "data"
-    with subprocess.Popen([program, "sim", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True) as sim:
-        try:
-            assert sim.stdout is not None
-            upstream = sim.stdout.readline().split()[-1]
-            with Proxy(upstream, data=data, program=program, timeout=limit(30)) as proxy, proxy.client() as client:
-                for group, trials in GROUPS.items():
-                    for index, trial in enumerate(trials):
-                        _run(client, group, len(trials), index, trial)
-        finally:
-            sim.terminate()
+    with captured(program, data) as client:
+        for group, trials in GROUPS.items():
+            for index, trial in enumerate(trials):
+                _run(client, group, len(trials), index, trial)
     yield Job(data, program)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 from conftest import chat, limit
+from simulated import simulator
 
 from rolltap import Proxy
 from rolltap.program import find_program
@@ -29,13 +30,8 @@ def program() -> str:
 @pytest.fixture(scope="module")
 def upstream(program: str) -> Iterator[str]:
     """Runs a simulator and yields its URL."""
-    command = [program, "sim", "--listen", "127.0.0.1:0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().split()[-1]
-        finally:
-            process.terminate()
+    with simulator(program) as url:
+        yield url
 
 
 @pytest.fixture

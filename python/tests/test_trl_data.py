@@ -56,16 +56,21 @@ def trains(trainer) -> None:
     assert (trainer.model.lm_head.weight - before).abs().max() > 0
 
 
-def test_sft_trains_conversations(conversations: Conversations, tokenizer, tmp_path: Path) -> None:
-    path = conversations.path("messages")
-    lines = list(read_lines(path))
-    assert len(lines) == 4
-    trainer = SFTTrainer(
+def sft(path: Path, tokenizer, tmp_path: Path) -> SFTTrainer:
+    """Returns TRL's trainer with an export as its dataset, which it has prepared."""
+    return SFTTrainer(
         model=MODEL,
         args=SFTConfig(**settings(tmp_path), packing=False),
         train_dataset=loaded(path, tmp_path),
         processing_class=tokenizer,
     )
+
+
+def test_sft_trains_conversations(conversations: Conversations, tokenizer, tmp_path: Path) -> None:
+    path = conversations.path("messages")
+    lines = list(read_lines(path))
+    assert len(lines) == 4
+    trainer = sft(path, tokenizer, tmp_path)
     for line, prepared in zip(lines, trainer.train_dataset, strict=True):
         roles = [message["role"] for message in line["messages"]]
         assert roles == ["system", "user", "assistant", "tool", "tool", "assistant", "user", "assistant"]
@@ -82,12 +87,7 @@ def test_sft_trains_the_labels_as_they_are(conversations: Conversations, tokeniz
     path = conversations.path("labels", "--min-reward", "1")
     lines = list(read_lines(path))
     assert len(lines) == 2 and all(line["reward"] == 1.0 for line in lines)
-    trainer = SFTTrainer(
-        model=MODEL,
-        args=SFTConfig(**settings(tmp_path), packing=False),
-        train_dataset=loaded(path, tmp_path),
-        processing_class=tokenizer,
-    )
+    trainer = sft(path, tokenizer, tmp_path)
     for line, prepared in zip(lines, trainer.train_dataset, strict=True):
         assert (prepared["input_ids"], prepared["labels"]) == (line["input_ids"], line["labels"])
         assert line["attention_mask"] == [1] * len(line["input_ids"])
