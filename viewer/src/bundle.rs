@@ -17,8 +17,6 @@ use crate::page::tokens::{TokenTexts, WINDOW};
 
 /// The addresses of the pages' files, relative to the first page.
 const FILES: Links = Links::Bundle { depth: 0 };
-/// The maximum bytes of a file of a trial on a page.
-const FILE: u64 = 200_000;
 
 /// Why a bundle is not written.
 #[derive(Debug, thiserror::Error)]
@@ -125,10 +123,10 @@ impl Bundle<'_> {
                 self.write(&FILES.tokens(name, id, index, from), &window.into_string())?;
             }
         }
-        for (file, _) in trial.files.list() {
-            if let Some(read) = trial.files.read(&file, FILE) {
-                let address = FILES.file(name, id, &file);
-                self.page(&address, |links| page::trial::file(links, job, trial, &file, &read))?;
+        for file in trial.files.list() {
+            if let Some(read) = file.read() {
+                let address = FILES.file(name, id, &file.name);
+                self.page(&address, |links| page::trial::file(links, job, trial, &file.name, &read))?;
             }
         }
         Ok(())

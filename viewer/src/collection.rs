@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use files::{TextFile, TrialFiles};
+pub use files::{TextFile, TrialFile, TrialFiles};
 pub use job::{Job, JobContent};
 pub use trial::{CauseCost, TrialContent, TrialEntry};
 

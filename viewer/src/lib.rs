@@ -8,8 +8,6 @@ pub mod server;
 
 mod asset;
 pub mod collection;
-#[cfg(test)]
-mod example;
 mod figures;
 mod filter;
 mod page;

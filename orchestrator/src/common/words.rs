@@ -30,7 +30,7 @@ pub(crate) fn short(number: u64) -> String {
 }
 
 /// Formats a large number with a space between thousands: `12 345 678`.
-pub(crate) fn spaced(number: u64) -> String {
+pub fn spaced(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -51,7 +51,7 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 /// Returns the mean of these values, or `None` if there are none.
-pub(crate) fn mean(values: &[f64]) -> Option<f64> {
+pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 

@@ -2,9 +2,11 @@
 
 use serde_json::Value;
 
+use rolltap_testing::PROMPT;
+
 use super::browser::Browser;
 use super::program::{Demo, Server};
-use super::rows::{PROMPT, RowsFile, row};
+use super::rows::{RowsFile, row};
 
 /// The paths of the pages of the demo: jobs, job, group, trial, file, branch.
 pub(crate) fn pages(demo: &Demo) -> Vec<String> {

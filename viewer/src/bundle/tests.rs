@@ -1,7 +1,8 @@
 use std::collections::BTreeSet;
 
+use rolltap_testing::{rollout_row, write_jsonl};
+
 use super::*;
-use crate::example::{row, write_rows};
 
 /// Returns the files of the site, relative to its directory.
 fn files(dir: &Path, prefix: &str, found: &mut BTreeSet<String>) {
@@ -37,7 +38,13 @@ fn resolved(page: &str, address: &str) -> String {
 fn every_address_of_every_page_is_a_file_of_the_bundle() {
     let dir = tempfile::tempdir().unwrap();
     let rows = dir.path().join("rows.jsonl");
-    write_rows(&rows, &[row("one", "org/task", Some(1.0), 5000), row("../two", "org/../task", Some(0.0), 4)]);
+    write_jsonl(
+        &rows,
+        &[
+            rollout_row("one", "org/task", Some(1.0), 5000),
+            rollout_row("../two", "org/../task", Some(0.0), 4),
+        ],
+    );
     let site = dir.path().join("site");
     let collection = Collection::open(&[rows]).unwrap();
     let bundled = write_bundle(&collection, None, &site, &mut |_, _| {}).unwrap();
@@ -62,7 +69,7 @@ fn every_address_of_every_page_is_a_file_of_the_bundle() {
 fn a_directory_with_files_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let rows = dir.path().join("rows.jsonl");
-    write_rows(&rows, &[row("one", "task", Some(1.0), 4)]);
+    write_jsonl(&rows, &[rollout_row("one", "task", Some(1.0), 4)]);
     let collection = Collection::open(&[rows]).unwrap();
     let error = write_bundle(&collection, None, dir.path(), &mut |_, _| {}).unwrap_err();
     assert!(error.to_string().contains("is not empty"), "{error}");

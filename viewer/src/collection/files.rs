@@ -8,11 +8,23 @@ use std::path::{Path, PathBuf};
 const FILES: usize = 500;
 /// The maximum depth of folders in a trial's directory.
 const DEPTH: usize = 6;
+/// The maximum number of bytes that are read of a file.
+const MOST_READ: u64 = 200_000;
 
 /// The directory of a trial. Agents and tests write most of its files, so nothing in it is trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrialFiles {
     dir: Option<PathBuf>,
+}
+
+/// A file in the directory of a trial.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TrialFile {
+    /// The path in the trial's directory.
+    pub name: String,
+    /// The length in bytes.
+    pub length: u64,
+    path: PathBuf,
 }
 
 /// A part of a file, as text.
@@ -31,9 +43,8 @@ impl TrialFiles {
         Self { dir: Some(dir.to_owned()).filter(|dir| dir.is_dir()) }
     }
 
-    /// Returns the relative paths of the files with their lengths, sorted. Links are left out, because they may lead
-    /// out of the directory.
-    pub fn list(&self) -> Vec<(String, u64)> {
+    /// Returns the files, sorted by name. Links are left out, because they may lead out of the directory.
+    pub fn list(&self) -> Vec<TrialFile> {
         let mut found = Vec::new();
         if let Some(dir) = &self.dir {
             list_below(dir, "", DEPTH, &mut found);
@@ -43,15 +54,20 @@ impl TrialFiles {
         found
     }
 
-    /// Returns the last `most` bytes of a listed file. `None` if the list has no such file, or it cannot be read.
-    pub fn read(&self, name: &str, most: u64) -> Option<TextFile> {
-        // Only listed names are opened: no link, no `..` and no absolute path is among them.
-        self.list().iter().find(|(listed, _)| listed == name)?;
-        read_end(&self.dir.as_ref()?.join(name), most).ok()
+    /// Returns the file of this name in the list. No link, no `..` and no absolute path is among the names.
+    pub fn find(&self, name: &str) -> Option<TrialFile> {
+        self.list().into_iter().find(|file| file.name == name)
     }
 }
 
-fn list_below(dir: &Path, prefix: &str, depth: usize, found: &mut Vec<(String, u64)>) {
+impl TrialFile {
+    /// Reads the end of the file, at most 200 kB. `None` if it cannot be read.
+    pub fn read(&self) -> Option<TextFile> {
+        read_end(&self.path, MOST_READ).ok()
+    }
+}
+
+fn list_below(dir: &Path, prefix: &str, depth: usize, found: &mut Vec<TrialFile>) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for entry in entries.filter_map(Result::ok) {
         let (Ok(name), Ok(kind)) = (entry.file_name().into_string(), entry.file_type()) else { continue };
@@ -61,7 +77,7 @@ fn list_below(dir: &Path, prefix: &str, depth: usize, found: &mut Vec<(String, u
         } else if kind.is_file()
             && let Ok(metadata) = entry.metadata()
         {
-            found.push((name, metadata.len()));
+            found.push(TrialFile { name, length: metadata.len(), path: entry.path() });
         }
         // An agent can make millions of files.
         if found.len() > 2 * FILES {
@@ -94,11 +110,13 @@ mod tests {
         std::os::unix::fs::symlink(dir.path().join("secret"), trial.join("agent/link")).unwrap();
         std::os::unix::fs::symlink(dir.path(), trial.join("out")).unwrap();
         let files = TrialFiles::at(&trial);
-        assert_eq!(files.list(), [("agent/log.txt".to_owned(), 10)]);
+        let names: Vec<_> = files.list().into_iter().map(|file| (file.name, file.length)).collect();
+        assert_eq!(names, [("agent/log.txt".to_owned(), 10)]);
         for name in ["agent/link", "../secret", "out/secret", "/etc/passwd", "agent/../../secret"] {
-            assert_eq!(files.read(name, 100), None, "{name}");
+            assert_eq!(files.find(name), None, "{name}");
         }
-        let read = files.read("agent/log.txt", 4).unwrap();
-        assert_eq!((read.text.as_str(), read.skipped, read.length), ("6789", 6, 10));
+        assert_eq!(files.find("agent/log.txt").unwrap().read().unwrap().text, "0123456789");
+        let end = read_end(&trial.join("agent/log.txt"), 4).unwrap();
+        assert_eq!((end.text.as_str(), end.skipped, end.length), ("6789", 6, 10));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rolltap_orchestrator::common::words::mean;
 use rolltap_orchestrator::job::pass_at_k;
 
 use crate::collection::{CauseCost, TrialEntry};
@@ -29,7 +30,7 @@ pub(crate) struct TrialFigures {
 impl TrialFigures {
     pub(crate) fn of<'t>(trials: impl IntoIterator<Item = &'t TrialEntry>) -> Self {
         let mut figures = Self::default();
-        let (mut sum, mut counted) = (0.0, Vec::new());
+        let (mut rewards, mut counted) = (Vec::new(), Vec::new());
         for trial in trials {
             if trial.is_superseded {
                 figures.superseded += 1;
@@ -41,10 +42,7 @@ impl TrialFigures {
             figures.calls += trial.calls.unwrap_or_default();
             figures.sampled_tokens += trial.sampled_tokens.unwrap_or_default();
             figures.suspicious += usize::from(!trial.suspicious().is_empty());
-            if let Some(reward) = trial.reward() {
-                figures.rewarded += 1;
-                sum += reward;
-            }
+            rewards.extend(trial.reward());
             if let Some(cause) = trial.failure() {
                 *figures.failures.entry(cause.to_owned()).or_default() += 1;
             }
@@ -52,7 +50,7 @@ impl TrialFigures {
                 figures.causes.entry(cause.clone()).or_default().add(*cost);
             }
         }
-        figures.mean = (figures.rewarded > 0).then(|| sum / figures.rewarded as f64);
+        (figures.rewarded, figures.mean) = (rewards.len(), mean(&rewards));
         // A trial without a verdict has not ended, so it is no sample yet.
         let samples = counted.iter().filter(|trial| trial.reward.is_some());
         figures.pass_at_k = pass_at_k(samples.map(|trial| {

@@ -1,21 +1,14 @@
 //! Numbers and times as texts of a page.
 
 use jiff::Timestamp;
+use rolltap_orchestrator::common::words::spaced;
 
 /// The text for a value that is not known.
 pub(crate) const UNKNOWN: &str = "–";
 
-/// Returns a count with thin spaces between its thousands.
+/// Returns a count with thin spaces between its thousands, at which a browser breaks no line.
 pub(crate) fn count(number: impl TryInto<u64>) -> String {
-    let digits = number.try_into().unwrap_or(u64::MAX).to_string();
-    let mut grouped = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            grouped.push('\u{202f}');
-        }
-        grouped.push(digit);
-    }
-    grouped
+    spaced(number.try_into().unwrap_or(u64::MAX)).replace(' ', "\u{202f}")
 }
 
 /// Returns a number with at most `decimals` decimals.

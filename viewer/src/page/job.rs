@@ -194,7 +194,7 @@ fn row(links: &Links, job: &Job, trial: &TrialEntry) -> Markup {
     }
 }
 
-/// Returns the state of a trial in words, so that no colour alone says it.
+/// Returns the state of a trial in words, because a colour alone is not enough.
 pub(super) fn state(trial: &TrialEntry) -> Markup {
     html! {
         @if trial.is_open { span.running { "running" } }

@@ -39,9 +39,9 @@ pub(crate) fn page(links: &Links, job: &Job, trial: &TrialContent) -> Markup {
             h2 { "Files" }
             table.list {
                 thead { tr { th scope="col" { "File" } th.number scope="col" { "Size" } } }
-                tbody { @for (name, length) in &files { tr {
-                    th scope="row" { a href=(links.file(job.name(), &entry.id, name)) { (name) } }
-                    td.number { (bytes(*length)) }
+                tbody { @for file in &files { tr {
+                    th scope="row" { a href=(links.file(job.name(), &entry.id, &file.name)) { (file.name) } }
+                    td.number { (bytes(file.length)) }
                 } } }
             }
         }
@@ -103,7 +103,7 @@ fn timeline(trial: &TrialContent) -> Markup {
                     rect.waits x=(at(call.started_at)) y=(line * LINE + 2) height=(LINE - 4)
                         width=((at(first) - at(call.started_at)).max(1.0)) {}
                     rect class=(class(call)) x=(at(first)) y=(line * LINE + 2) height=(LINE - 4)
-                        width=((at(call.ended_at) - at(first)).max(1.0)) { title { (call.call_id) ": " (status(call)) } }
+                        width=((at(call.ended_at) - at(first)).max(1.0)) { title { (call.call_id) ": " (call.status.as_str()) } }
                 }
             }
         }
@@ -115,15 +115,6 @@ fn class(call: &Call) -> &'static str {
         CallStatus::Complete => "complete",
         CallStatus::Failed => "failed",
         CallStatus::Cancelled | CallStatus::Interrupted => "cut",
-    }
-}
-
-fn status(call: &Call) -> &'static str {
-    match call.status {
-        CallStatus::Complete => "complete",
-        CallStatus::Failed => "failed",
-        CallStatus::Cancelled => "cancelled",
-        CallStatus::Interrupted => "interrupted",
     }
 }
 
@@ -195,7 +186,7 @@ fn calls(trial: &TrialContent) -> Markup {
                 th scope="row" { code { (call.call_id) } }
                 td { (dialect(call.dialect)) }
                 td { (call.role.as_str()) }
-                td { (status(call)) @if let Some(error) = &call.error { ": " (error) }
+                td { (call.status.as_str()) @if let Some(error) = &call.error { ": " (error) }
                     @for flaw in &call.flaws { " " span.failure { (flaw.as_str()) } } }
                 td.number { (count(call.prompt_token_ids.len() as u64)) }
                 td.number { (count(call.choices.iter().map(|choice| choice.token_ids.len() as u64).sum::<u64>())) }

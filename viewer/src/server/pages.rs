@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, stream};
 use http::{HeaderValue, StatusCode, Uri, header};
 use maud::Markup;
+use rolltap_rollout::row::RolloutRow;
 use serde::Deserialize;
 
 use super::Viewer;
@@ -23,8 +24,6 @@ use crate::page::tokens::{TokenTexts, WINDOW};
 
 /// The time between two looks at the files of a job.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The maximum bytes of a file on a page.
-const FILE: u64 = 200_000;
 
 type Shared = State<Arc<Viewer>>;
 type Answer = Result<Html, Missing>;
@@ -82,6 +81,10 @@ fn trial_of(content: &JobContent, id: &str) -> Result<TrialContent, Missing> {
     content.trial(id).ok_or_else(|| Missing::of(format!("the job has no trial {id:?}")))
 }
 
+fn row_of(trial: &TrialContent, index: usize) -> Result<&RolloutRow, Missing> {
+    trial.rows.get(index).ok_or_else(|| Missing::of(format!("the trial has no branch {index}")))
+}
+
 pub(super) async fn jobs(viewer: Shared) -> Answer {
     reading(viewer, |viewer| Ok(page::jobs::page(&Links::Live, &viewer.collection))).await
 }
@@ -128,7 +131,7 @@ pub(super) async fn file(viewer: Shared, Path((name, id, file)): Path<(String, S
         let job = viewer.job(&name)?;
         let trial = trial_of(&job.content(), &id)?;
         let missing = || Missing::of(format!("the trial has no file {file:?}"));
-        let read = trial.files.read(&file, FILE).ok_or_else(missing)?;
+        let read = trial.files.find(&file).and_then(|file| file.read()).ok_or_else(missing)?;
         Ok(page::trial::file(&Links::Live, job, &trial, &file, &read))
     })
     .await
@@ -152,8 +155,7 @@ pub(super) async fn branch(
     reading(viewer, move |viewer| {
         let job = viewer.job(&name)?;
         let trial = trial_of(&job.content(), &id)?;
-        let missing = || Missing::of(format!("the trial has no branch {index}"));
-        let row = trial.rows.get(index).ok_or_else(missing)?;
+        let row = row_of(&trial, index)?;
         let from = place.at.map_or(place.from, |at| at.saturating_sub(WINDOW / 4));
         let texts = TokenTexts(viewer.tokenizer.as_ref());
         Ok(page::branch::page(&Links::Live, job, &trial, index, row, from, &texts))
@@ -169,8 +171,7 @@ pub(super) async fn tokens(
     reading(viewer, move |viewer| {
         let job = viewer.job(&name)?;
         let trial = trial_of(&job.content(), &id)?;
-        let missing = || Missing::of(format!("the trial has no branch {index}"));
-        let row = trial.rows.get(index).ok_or_else(missing)?;
+        let row = row_of(&trial, index)?;
         let texts = TokenTexts(viewer.tokenizer.as_ref());
         let address = |from| Links::Live.tokens(job.name(), &id, index, from);
         Ok(page::tokens::window(row, place.from, &texts, address))

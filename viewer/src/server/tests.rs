@@ -1,10 +1,9 @@
 use std::path::PathBuf;
 
-use rolltap_testing::{get, http_client};
+use rolltap_testing::{get, http_client, rollout_row, write_jsonl};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::example::{row, write_rows};
 
 /// Text of an agent that would run or change the page if it were markup.
 const HOSTILE: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&lt;\u{1b}[2J";
@@ -19,7 +18,7 @@ impl Pages {
     async fn of(rows: &[Value]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("rows.jsonl");
-        write_rows(&file, rows);
+        write_jsonl(&file, rows);
         Self { url: serve(&[file]).await, _dir: dir }
     }
 
@@ -38,8 +37,11 @@ async fn serve(paths: &[PathBuf]) -> String {
 
 #[tokio::test]
 async fn every_page_from_the_jobs_to_a_token() {
-    let pages =
-        Pages::of(&[row("one", "org/task", Some(1.0), 3), row("two", "org/task", Some(0.0), 4)]).await;
+    let pages = Pages::of(&[
+        rollout_row("one", "org/task", Some(1.0), 3),
+        rollout_row("two", "org/task", Some(0.0), 4),
+    ])
+    .await;
     let (status, jobs) = pages.page("/").await;
     assert_eq!(status, 200);
     assert!(jobs.contains("href=\"/jobs/rows.jsonl\""), "{jobs}");
@@ -55,7 +57,7 @@ async fn every_page_from_the_jobs_to_a_token() {
 
 #[tokio::test]
 async fn hostile_text_is_text() {
-    let mut hostile = row("one", HOSTILE, Some(1.0), 3);
+    let mut hostile = rollout_row("one", HOSTILE, Some(1.0), 3);
     for field in ["branch_cause", "status", "stop_reason", "model", "failure_cause"] {
         hostile[field] = HOSTILE.into();
     }
@@ -63,7 +65,7 @@ async fn hostile_text_is_text() {
     for field in ["call_id", "role", "finish_reason"] {
         hostile["calls"][0][field] = HOSTILE.into();
     }
-    let pages = Pages::of(&[hostile.clone(), row("two", HOSTILE, Some(0.0), 4)]).await;
+    let pages = Pages::of(&[hostile.clone(), rollout_row("two", HOSTILE, Some(0.0), 4)]).await;
     let group: String = HOSTILE.bytes().map(|byte| format!("%{byte:02X}")).collect();
     for path in [
         "/".to_owned(),
@@ -84,7 +86,7 @@ async fn hostile_text_is_text() {
 
 #[tokio::test]
 async fn pages_of_other_hosts_cannot_call_and_pages_load_nothing_from_others() {
-    let pages = Pages::of(&[row("one", "task", Some(1.0), 3)]).await;
+    let pages = Pages::of(&[rollout_row("one", "task", Some(1.0), 3)]).await;
     let rebound = http_client().get(&pages.url).header("host", "evil.example").send().await.unwrap();
     assert_eq!(rebound.status(), 403);
     let page = http_client().get(&pages.url).header("origin", "http://evil.example").send().await.unwrap();
@@ -97,7 +99,7 @@ async fn pages_of_other_hosts_cannot_call_and_pages_load_nothing_from_others() {
 
 #[tokio::test]
 async fn a_long_branch_comes_in_windows() {
-    let pages = Pages::of(&[row("one", "task", Some(1.0), 200_000)]).await;
+    let pages = Pages::of(&[rollout_row("one", "task", Some(1.0), 200_000)]).await;
     let branch = "/jobs/rows.jsonl/trials/one/branches/0";
     let (_, page) = pages.page(branch).await;
     assert!(page.len() < 300_000, "a page has {} bytes", page.len());
@@ -110,8 +112,9 @@ async fn a_long_branch_comes_in_windows() {
 
 #[tokio::test]
 async fn a_link_with_a_filter_shows_the_same_trials() {
-    let rows: Vec<_> =
-        (0..3).map(|at| row(&format!("trial-{at}"), &format!("task-{at}"), Some(f64::from(at)), 2)).collect();
+    let rows: Vec<_> = (0..3)
+        .map(|at| rollout_row(&format!("trial-{at}"), &format!("task-{at}"), Some(f64::from(at)), 2))
+        .collect();
     let pages = Pages::of(&rows).await;
     let (_, page) = pages.page("/jobs/rows.jsonl?min=1&q=TRIAL-2").await;
     assert!(page.contains("/trials/trial-2") && !page.contains("/trials/trial-1"), "{page}");
@@ -125,7 +128,7 @@ async fn a_link_with_a_filter_shows_the_same_trials() {
 async fn damaged_rows_are_named_and_the_rest_is_shown() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("rows.jsonl");
-    std::fs::write(&file, format!("{}\n{{\"half\": ", row("one", "task", Some(1.0), 3))).unwrap();
+    std::fs::write(&file, format!("{}\n{{\"half\": ", rollout_row("one", "task", Some(1.0), 3))).unwrap();
     let url = serve(&[file]).await;
     let page = get(format!("{url}jobs/rows.jsonl")).await.unwrap().text().await.unwrap();
     assert!(page.contains("line 2") && page.contains("/trials/one"), "{page}");
@@ -133,7 +136,7 @@ async fn damaged_rows_are_named_and_the_rest_is_shown() {
 
 #[tokio::test]
 async fn what_does_not_exist_is_named() {
-    let pages = Pages::of(&[row("one", "task", Some(1.0), 3)]).await;
+    let pages = Pages::of(&[rollout_row("one", "task", Some(1.0), 3)]).await;
     for path in [
         "/x",
         "/jobs/other",
