@@ -16,6 +16,6 @@ mod tokenizer;
 
 pub use bundle::{BundleError, Bundled, write_bundle};
 pub use collection::{Collection, OpenError};
-pub use server::{Server, ServerError};
+pub use server::{Server, ServerError, pages_below};
 pub use text::trial_text;
 pub use tokenizer::{TokenizerError, read_tokenizer};

@@ -1,5 +1,5 @@
-//! The web server of `rolltap view`: it answers programs of this machine only, with pages that load nothing from other
-//! hosts.
+//! The pages over HTTP. The server of `rolltap view` answers programs of this machine only. [`pages_below`] returns the
+//! same pages for another server, which guards them.
 
 mod guard;
 mod pages;
@@ -39,6 +39,8 @@ pub(crate) struct Viewer {
     pub(crate) collection: Collection,
     /// Makes texts of token ids. `None` shows ids.
     pub(crate) tokenizer: Option<Tokenizer>,
+    /// The path of the first page, without a slash at its end.
+    pub(crate) base: &'static str,
 }
 
 /// A server that listens.
@@ -63,7 +65,7 @@ impl Server {
         let failed = |source| ServerError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address, viewer: Arc::new(Viewer { collection, tokenizer }) })
+        Ok(Self { listener, address, viewer: Arc::new(Viewer { collection, tokenizer, base: "" }) })
     }
 
     /// Returns the address of the first page.
@@ -78,10 +80,15 @@ impl Server {
     pub async fn serve(self, stopped: impl Future<Output = ()> + Send) -> Result<(), ServerError> {
         // Streams of changes never end by themselves, so the server does not wait for its connections.
         tokio::select! {
-            served = axum::serve(self.listener, router(self.viewer)) => served.map_err(ServerError::Serve),
+            served = axum::serve(self.listener, router(self.viewer).layer(from_fn(guard::guard))) => served.map_err(ServerError::Serve),
             () = stopped => Ok(()),
         }
     }
+}
+
+/// Returns the pages for a server that nests them below the path `base`. That server decides who may see them.
+pub fn pages_below(base: &'static str, collection: Collection, tokenizer: Option<Tokenizer>) -> Router {
+    router(Arc::new(Viewer { collection, tokenizer, base }))
 }
 
 /// Returns the router of all pages.
@@ -97,7 +104,7 @@ fn router(viewer: Arc<Viewer>) -> Router {
         .route("/jobs/{job}/trials/{trial}/branches/{branch}/tokens", get(pages::tokens))
         .route("/assets/{hash}/{name}", get(pages::asset))
         .fallback(pages::no_such_page)
-        .layer(from_fn(guard::guard))
+        .layer(from_fn(guard::with_security_headers))
         .with_state(viewer)
 }
 

@@ -16,7 +16,10 @@ const READABLE: usize = 60;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Links {
     /// The page comes from a server. Names are percent-encoded, because tasks and groups contain slashes.
-    Live,
+    Live {
+        /// The path of the first page, without a slash at its end. It is empty for the root of the server.
+        base: &'static str,
+    },
     /// The page is a file in a folder that many levels below the first page. Names are reduced to letters that every file
     /// system and every file server takes literally, with a hash. There are no queries.
     Bundle {
@@ -34,14 +37,14 @@ impl Links {
 
     /// Whether a server answers queries and sends changes.
     pub(crate) fn is_live(&self) -> bool {
-        *self == Self::Live
+        matches!(self, Self::Live { .. })
     }
 
     fn name(&self, name: &str) -> String {
         match self {
             // A browser takes `.` and `..` as steps of the path.
-            Self::Live if matches!(name, "." | "..") => name.replace('.', "%2E"),
-            Self::Live => utf8_percent_encode(name, ENCODED).to_string(),
+            Self::Live { .. } if matches!(name, "." | "..") => name.replace('.', "%2E"),
+            Self::Live { .. } => utf8_percent_encode(name, ENCODED).to_string(),
             Self::Bundle { .. } => literal(name),
         }
     }
@@ -49,7 +52,9 @@ impl Links {
     /// Returns the address of a page, given its path without a slash before it.
     fn page(&self, path: &str) -> String {
         match self {
-            Self::Live => format!("/{path}"),
+            // A router nested below `base` answers there without a slash.
+            Self::Live { base } if path.is_empty() && !base.is_empty() => (*base).to_owned(),
+            Self::Live { base } => format!("{base}/{path}"),
             Self::Bundle { depth } if path.is_empty() => format!("{}index.html", "../".repeat(*depth)),
             Self::Bundle { depth } => format!("{}{path}/index.html", "../".repeat(*depth)),
         }
@@ -70,7 +75,7 @@ impl Links {
     /// Returns the address of the page of a job with a filter. A bundle has the pages of all trials only.
     pub(crate) fn trials(&self, job: &str, filter: &Filter) -> String {
         match self {
-            Self::Live => filter.address(&self.job(job)),
+            Self::Live { .. } => filter.address(&self.job(job)),
             Self::Bundle { .. } if filter.page_index() == 0 => self.job(job),
             Self::Bundle { .. } => {
                 self.page(&format!("{}/pages/{}", self.job_path(job), filter.page_index() + 1))
@@ -106,7 +111,7 @@ impl Links {
     pub(crate) fn token(&self, job: &str, trial: &str, branch: usize, token: usize) -> String {
         let page = self.branch(job, trial, branch);
         match self {
-            Self::Live => format!("{page}?at={token}#t{token}"),
+            Self::Live { .. } => format!("{page}?at={token}#t{token}"),
             Self::Bundle { .. } => format!("{page}#t{token}"),
         }
     }
@@ -115,7 +120,7 @@ impl Links {
     pub(crate) fn tokens(&self, job: &str, trial: &str, branch: usize, from: usize) -> String {
         let branch = self.branch_path(job, trial, branch);
         match self {
-            Self::Live => self.page(&format!("{branch}/tokens?from={from}")),
+            Self::Live { .. } => self.page(&format!("{branch}/tokens?from={from}")),
             Self::Bundle { .. } => self.page(&format!("{branch}/tokens/{from}")),
         }
     }
@@ -127,7 +132,7 @@ impl Links {
 
     pub(crate) fn asset(&self, asset: &Asset) -> String {
         match self {
-            Self::Live => asset.address(),
+            Self::Live { base } => format!("{base}{}", asset.address()),
             Self::Bundle { depth } => format!("{}assets/{}", "../".repeat(*depth), asset.name),
         }
     }
@@ -151,10 +156,19 @@ mod tests {
 
     #[test]
     fn names_with_slashes_are_one_step_of_a_path() {
-        assert_eq!(Links::Live.group("job", "a/b c"), "/jobs/job/groups/a%2Fb%20c");
-        assert_eq!(Links::Live.trial("job", ".."), "/jobs/job/trials/%2E%2E");
+        let live = Links::Live { base: "" };
+        assert_eq!(live.group("job", "a/b c"), "/jobs/job/groups/a%2Fb%20c");
+        assert_eq!(live.trial("job", ".."), "/jobs/job/trials/%2E%2E");
         let bundled = Links::Bundle { depth: 2 }.group("job", "../a/b");
         assert!(bundled.starts_with("../../jobs/job-") && bundled.contains("/groups/---a-b-"), "{bundled}");
+    }
+
+    #[test]
+    fn pages_below_a_path_begin_with_it() {
+        let live = Links::Live { base: "/ui" };
+        assert_eq!((live.jobs().as_str(), live.job("job").as_str()), ("/ui", "/ui/jobs/job"));
+        assert!(live.asset(&crate::asset::STYLE).starts_with("/ui/assets/"));
+        assert_eq!(Links::Live { base: "" }.jobs(), "/");
     }
 
     #[test]

@@ -21,13 +21,21 @@ const HEADERS: [(HeaderName, HeaderValue); 4] = [
     (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
 ];
 
-/// Middleware of all routes.
-pub(super) async fn guard(request: Request, next: Next) -> Response {
-    let admission = Admission { server: "the viewer", flag: "none exists", token: None };
-    let mut response = match admission.check(&request) {
-        Ok(()) => next.run(request).await,
-        Err(refused) => (StatusCode::FORBIDDEN, refused.to_string()).into_response(),
-    };
+/// Middleware of all routes: adds [`HEADERS`] to every answer.
+pub(super) async fn with_security_headers(request: Request, next: Next) -> Response {
+    with_headers(next.run(request).await)
+}
+
+fn with_headers(mut response: Response) -> Response {
     response.headers_mut().extend(HEADERS);
     response
+}
+
+/// Middleware of the viewer's own server: admits programs of this machine only.
+pub(super) async fn guard(request: Request, next: Next) -> Response {
+    let admission = Admission { server: "the viewer", flag: "none exists", token: None };
+    match admission.check(&request) {
+        Ok(()) => next.run(request).await,
+        Err(refused) => with_headers((StatusCode::FORBIDDEN, refused.to_string()).into_response()),
+    }
 }

@@ -26,7 +26,7 @@ use crate::page::tokens::{TokenTexts, WINDOW};
 const INTERVAL: Duration = Duration::from_secs(1);
 
 type Shared = State<Arc<Viewer>>;
-type Answer = Result<Html, Missing>;
+type Answer = Result<Html, ErrorPage>;
 
 /// A page of this server.
 pub(super) struct Html(Markup);
@@ -39,17 +39,10 @@ impl IntoResponse for Html {
     }
 }
 
-/// A page that does not exist, or cannot be made.
+/// The reason why a page does not exist, or cannot be made.
 pub(super) struct Missing {
     status: StatusCode,
     text: String,
-}
-
-impl IntoResponse for Missing {
-    fn into_response(self) -> Response {
-        let title = self.status.canonical_reason().unwrap_or("Error");
-        (self.status, Html(page::message::page(&Links::Live, title, &self.text))).into_response()
-    }
 }
 
 impl Missing {
@@ -58,7 +51,29 @@ impl Missing {
     }
 }
 
+/// The page that shows why another page is missing.
+pub(super) struct ErrorPage {
+    links: Links,
+    missing: Missing,
+}
+
+impl IntoResponse for ErrorPage {
+    fn into_response(self) -> Response {
+        let Missing { status, text } = self.missing;
+        let title = status.canonical_reason().unwrap_or("Error");
+        (status, Html(page::message::page(&self.links, title, &text))).into_response()
+    }
+}
+
 impl Viewer {
+    fn links(&self) -> Links {
+        Links::Live { base: self.base }
+    }
+
+    fn error(&self, missing: Missing) -> ErrorPage {
+        ErrorPage { links: self.links(), missing }
+    }
+
     fn job(&self, name: &str) -> Result<&Job, Missing> {
         self.collection.job(name).ok_or_else(|| Missing::of(format!("there is no job {name:?}")))
     }
@@ -69,12 +84,13 @@ async fn reading(
     State(viewer): Shared,
     make: impl FnOnce(&Viewer) -> Result<Markup, Missing> + Send + 'static,
 ) -> Answer {
-    let made = tokio::task::spawn_blocking(move || make(&viewer)).await;
+    let of = Arc::clone(&viewer);
+    let made = tokio::task::spawn_blocking(move || make(&of)).await;
     let failed = |error| Missing {
         status: StatusCode::INTERNAL_SERVER_ERROR,
         text: format!("the page cannot be made: {error}"),
     };
-    made.map_err(failed)?.map(Html)
+    made.map_err(failed).flatten().map(Html).map_err(|missing| viewer.error(missing))
 }
 
 fn trial_of(content: &JobContent, id: &str) -> Result<TrialContent, Missing> {
@@ -86,7 +102,7 @@ fn row_of(trial: &TrialContent, index: usize) -> Result<&RolloutRow, Missing> {
 }
 
 pub(super) async fn jobs(viewer: Shared) -> Answer {
-    reading(viewer, |viewer| Ok(page::jobs::page(&Links::Live, &viewer.collection))).await
+    reading(viewer, |viewer| Ok(page::jobs::page(&viewer.links(), &viewer.collection))).await
 }
 
 pub(super) async fn job(
@@ -94,13 +110,13 @@ pub(super) async fn job(
     Path(name): Path<String>,
     filter: Result<Query<Filter>, QueryRejection>,
 ) -> Answer {
-    let Query(filter) = filter.map_err(|error| Missing {
-        status: StatusCode::BAD_REQUEST,
-        text: format!("the filter in the address cannot be read: {}", error.body_text()),
-    })?;
     reading(viewer, move |viewer| {
+        let Query(filter) = filter.map_err(|error| Missing {
+            status: StatusCode::BAD_REQUEST,
+            text: format!("the filter in the address cannot be read: {}", error.body_text()),
+        })?;
         let job = viewer.job(&name)?;
-        Ok(page::job::page(&Links::Live, job, &job.content(), &filter))
+        Ok(page::job::page(&viewer.links(), job, &job.content(), &filter))
     })
     .await
 }
@@ -113,7 +129,7 @@ pub(super) async fn group(viewer: Shared, Path((name, group)): Path<(String, Str
         if samples.is_empty() {
             return Err(Missing::of(format!("the job has no group {group:?}")));
         }
-        Ok(page::group::page(&Links::Live, job, &group, &samples))
+        Ok(page::group::page(&viewer.links(), job, &group, &samples))
     })
     .await
 }
@@ -121,7 +137,7 @@ pub(super) async fn group(viewer: Shared, Path((name, group)): Path<(String, Str
 pub(super) async fn trial(viewer: Shared, Path((name, id)): Path<(String, String)>) -> Answer {
     reading(viewer, move |viewer| {
         let job = viewer.job(&name)?;
-        Ok(page::trial::page(&Links::Live, job, &trial_of(&job.content(), &id)?))
+        Ok(page::trial::page(&viewer.links(), job, &trial_of(&job.content(), &id)?))
     })
     .await
 }
@@ -132,7 +148,7 @@ pub(super) async fn file(viewer: Shared, Path((name, id, file)): Path<(String, S
         let trial = trial_of(&job.content(), &id)?;
         let missing = || Missing::of(format!("the trial has no file {file:?}"));
         let read = trial.files.find(&file).and_then(|file| file.read()).ok_or_else(missing)?;
-        Ok(page::trial::file(&Links::Live, job, &trial, &file, &read))
+        Ok(page::trial::file(&viewer.links(), job, &trial, &file, &read))
     })
     .await
 }
@@ -158,7 +174,7 @@ pub(super) async fn branch(
         let row = row_of(&trial, index)?;
         let from = place.at.map_or(place.from, |at| at.saturating_sub(WINDOW / 4));
         let texts = TokenTexts(viewer.tokenizer.as_ref());
-        Ok(page::branch::page(&Links::Live, job, &trial, index, row, from, &texts))
+        Ok(page::branch::page(&viewer.links(), job, &trial, index, row, from, &texts))
     })
     .await
 }
@@ -173,7 +189,7 @@ pub(super) async fn tokens(
         let trial = trial_of(&job.content(), &id)?;
         let row = row_of(&trial, index)?;
         let texts = TokenTexts(viewer.tokenizer.as_ref());
-        let address = |from| Links::Live.tokens(job.name(), &id, index, from);
+        let address = |from| viewer.links().tokens(job.name(), &id, index, from);
         Ok(page::tokens::window(row, place.from, &texts, address))
     })
     .await
@@ -183,8 +199,8 @@ pub(super) async fn tokens(
 pub(super) async fn changes(
     State(viewer): Shared,
     Path(name): Path<String>,
-) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Missing> {
-    viewer.job(&name)?;
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ErrorPage> {
+    viewer.job(&name).map_err(|missing| viewer.error(missing))?;
     // The first look sends an event too: the files may have changed since the page was made.
     let looks = stream::unfold((viewer, name, None), |(viewer, name, known)| async move {
         if known.is_some() {
@@ -200,9 +216,9 @@ pub(super) async fn changes(
     Ok(Sse::new(looks.filter_map(std::future::ready)).keep_alive(KeepAlive::default()))
 }
 
-pub(super) async fn asset(address: Uri) -> Response {
+pub(super) async fn asset(State(viewer): Shared, address: Uri) -> Response {
     let Some(asset) = Asset::at(address.path()) else {
-        return Missing::of("there is no such file").into_response();
+        return viewer.error(Missing::of("there is no such file")).into_response();
     };
     // The address has a hash of the content, so the content never changes.
     let cached = HeaderValue::from_static("public, max-age=31536000, immutable");
@@ -213,6 +229,6 @@ pub(super) async fn asset(address: Uri) -> Response {
         .into_response()
 }
 
-pub(super) async fn no_such_page(address: Uri) -> Missing {
-    Missing::of(format!("there is no page {}", address.path()))
+pub(super) async fn no_such_page(State(viewer): Shared, address: Uri) -> ErrorPage {
+    viewer.error(Missing::of(format!("there is no page {}", address.path())))
 }
