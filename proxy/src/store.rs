@@ -29,6 +29,7 @@ pub use format::conversation::{PromptMaker, StoredConversation};
 pub(crate) use format::event::{CallEntry, Completion, Event, GroupClosed, Opened, PolicyChange};
 pub(crate) use open::OpenedStore;
 pub use read::archive::{Archive, Damage, ReadError, Stored, StoredTrial, TrialOutline, read_dir};
+pub use read::follower::ArchiveFollower;
 pub(crate) use read::recovery::RecoveredTrial;
 pub use retention::Retention;
 use rolltap_rollout::ids::TrialId;

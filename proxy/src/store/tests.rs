@@ -1,5 +1,6 @@
 //! Tests the store on a real disk.
 
+mod following;
 mod group_commit;
 
 use std::path::Path;

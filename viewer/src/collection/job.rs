@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rolltap_orchestrator::failure::chain;
 use rolltap_orchestrator::job_dir::JobDir;
-use rolltap_proxy::store::{self, Archive};
+use rolltap_proxy::store::{self, Archive, ArchiveFollower, ReadError};
 
 use super::captures;
 use super::files::TrialFiles;
@@ -69,8 +69,15 @@ impl JobKind {
 pub struct Job {
     name: String,
     path: PathBuf,
-    /// The content of the files when they were last read.
-    read: Mutex<Option<(FilesState, Arc<JobContent>)>>,
+    last: Mutex<LastRead>,
+}
+
+/// The content of a job's files when they were last read.
+#[derive(Debug, Default)]
+struct LastRead {
+    content: Option<(FilesState, Arc<JobContent>)>,
+    /// Reads only what was appended to the captures. `None` if no captures were read.
+    follower: Option<ArchiveFollower>,
 }
 
 /// The trials of a job, as its files had them at one moment.
@@ -90,7 +97,7 @@ pub struct JobContent {
 
 impl Job {
     pub(super) fn new(name: String, path: PathBuf) -> Self {
-        Self { name, path, read: Mutex::new(None) }
+        Self { name, path, last: Mutex::default() }
     }
 
     /// Returns the name, which is unique in the collection.
@@ -112,24 +119,24 @@ impl Job {
 
     /// Reads the list of trials, or returns the list that was read before if no file has changed.
     pub fn content(&self) -> Arc<JobContent> {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         // A running job may have written its first captures since.
         let kind = JobKind::at(&self.path);
         let state = kind.as_ref().map(|kind| FilesState::of([kind.source()])).unwrap_or_default();
-        if let Some((known, content)) = &*read
+        if let Some((known, content)) = &last.content
             && *known == state
             && content.is_running == is_running(&self.path)
         {
             return Arc::clone(content);
         }
-        let content = Arc::new(JobContent::read(&self.path, kind, state.bytes()));
-        *read = Some((state, Arc::clone(&content)));
+        let content = Arc::new(JobContent::read(&self.path, kind, state.bytes(), &mut last.follower));
+        last.content = Some((state, Arc::clone(&content)));
         content
     }
 }
 
 impl JobContent {
-    fn read(path: &Path, kind: Option<JobKind>, bytes: u64) -> Self {
+    fn read(path: &Path, kind: Option<JobKind>, bytes: u64, follower: &mut Option<ArchiveFollower>) -> Self {
         let mut problems = Vec::new();
         let kind = kind.unwrap_or_else(|| {
             problems.push(format!("{} is gone or has no rollouts any more", path.display()));
@@ -137,7 +144,7 @@ impl JobContent {
         });
         let (mut trials, mut archive) = (Vec::new(), None);
         match &kind {
-            JobKind::Captures { data, .. } => match Archive::open(data) {
+            JobKind::Captures { data, .. } => match follow(data, follower) {
                 Ok(read) => {
                     trials = read.outlines().map(|outline| TrialEntry::of_outline(&outline)).collect();
                     problems.extend(captures::damage(read.damage()));
@@ -179,6 +186,12 @@ impl JobContent {
         }
         Some(content)
     }
+}
+
+/// Reads the captures at `data`, and only what was appended since if `follower` has read them before.
+fn follow(data: &Path, follower: &mut Option<ArchiveFollower>) -> Result<Archive, ReadError> {
+    let known = follower.take().filter(|known| known.dir() == data);
+    follower.insert(known.unwrap_or_else(|| ArchiveFollower::of(data))).archive()
 }
 
 /// Whether a process runs the job of this directory.

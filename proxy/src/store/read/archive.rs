@@ -86,7 +86,10 @@ impl Archive {
     /// # Errors
     /// Returns an error if the directory cannot be read, or if a segment is not a capture file of rolltap.
     pub fn open(data_dir: &Path) -> Result<Self, ReadError> {
-        let looked = recovery::scan(data_dir)?;
+        recovery::scan(data_dir).map(|looked| Self::of(data_dir, looked))
+    }
+
+    pub(super) fn of(data_dir: &Path, looked: Scan) -> Self {
         let mut samples = Samples::default();
         // All attempts are known after the scan, so that superseded trials are recognized.
         for opened in looked.trials.iter().map(|found| &found.opened) {
@@ -95,7 +98,7 @@ impl Archive {
         }
         let names = looked.trials.iter().map(|found| found.opened.facts.trial_id.clone());
         let by_id = names.zip(0..).collect();
-        Ok(Self { dir: data_dir.to_owned(), looked, by_id, samples })
+        Self { dir: data_dir.to_owned(), looked, by_id, samples }
     }
 
     /// Returns the number of trials.

@@ -32,7 +32,7 @@ impl At {
 }
 
 /// The positions of all records, by trial and by segment.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     numbers: HashMap<TrialId, TrialNumber>,
     calls: HashMap<TrialNumber, Vec<At>>,
@@ -48,7 +48,7 @@ pub(crate) struct Index {
 }
 
 /// The trials of a group that are still stored.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct GroupMembers {
     trials: HashSet<TrialNumber>,
     closed_at: Option<Timestamp>,

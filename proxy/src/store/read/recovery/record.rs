@@ -7,7 +7,7 @@ use crate::store::format::content::TrialNumber;
 use crate::store::write::encoder::Mark;
 
 /// The defect of a record.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum BadRecord {
     /// The record cannot be read.
     Unreadable(String),
@@ -39,6 +39,7 @@ impl From<&str> for BadRecord {
 }
 
 /// The intent of a call: it is durable before the call goes upstream.
+#[derive(Clone, Debug)]
 pub(super) struct Intent {
     pub(super) trial: TrialNumber,
     pub(super) call_id: CallId,
