@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use rolltap_proxy::Settings;
+use rolltap_proxy::{PAGES_PATH, Settings};
+use rolltap_viewer::{Collection, pages_below};
 use sd_notify::NotifyState;
 
 use self::config::GivenOptions;
@@ -24,7 +25,7 @@ use crate::terminal::{self, StopSignals};
 /// Run the proxy alone, beside any trial runner
 ///
 /// Agents call the agent plane with the key of a trial. At the admin plane, runners and trainers open, seal and reward
-/// trials, and fetch calls and rollouts.
+/// trials, and fetch calls and rollouts. Its path /ui has web pages over all trials.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
@@ -61,7 +62,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     if arguments.until_stdin_ends {
         stop.watch_input()?;
     }
-    let settings = ProxyConfig::merged(arguments.config.as_deref(), arguments.given)?.settings()?;
+    let mut settings = ProxyConfig::merged(arguments.config.as_deref(), arguments.given)?.settings()?;
+    let captures = Collection::of_data_dir(&settings.data_dir);
+    settings.pages = Some(pages_below(PAGES_PATH, captures, settings.render.tokenizer.clone()));
     terminal::hide_from_logs(Arc::clone(&settings.redaction));
     let scheme = if settings.agent_tls.is_some() { "https" } else { "http" };
     let exposed = planes_in_plain_text(&settings);
@@ -73,6 +76,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         terminal::say(format_args!("agent plane listens on {scheme}://{address}"));
     }
     terminal::say(format_args!("admin plane listens on {scheme}://{}", proxy.admin_addr()));
+    terminal::say(format_args!("viewer is at {scheme}://{}{PAGES_PATH}", proxy.admin_addr()));
     notify(NotifyState::Ready);
     // A broken store records nothing, so calls in flight get no time to end.
     let (grace, broken) = tokio::select! {

@@ -30,6 +30,7 @@ mod cli {
     mod named_rewards;
     mod networks;
     mod observability;
+    mod pages;
     mod plain_logs;
     mod proxy_killed;
     mod recompute;

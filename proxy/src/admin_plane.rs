@@ -42,6 +42,9 @@ use crate::agent_plane::public_url::PublicUrl;
 use crate::common::metrics::Metrics;
 use crate::lifecycle::open::Lifecycle;
 
+/// The path of the first web page.
+pub const PAGES_PATH: &str = "/ui";
+
 /// The state that every handler gets.
 #[derive(Debug)]
 pub(crate) struct AdminPlane {
@@ -53,11 +56,16 @@ pub(crate) struct AdminPlane {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// Returns the router with every endpoint of [`routes`].
-pub(crate) fn router(plane: AdminPlane) -> Router {
+/// Returns the router with every endpoint of [`routes`], and with the web pages.
+pub(crate) fn router(plane: AdminPlane, pages: Option<Router>) -> Router {
     let plane = Arc::new(plane);
     let all = routes::all::<()>().into_iter();
-    all.fold(Router::new(), |router, endpoint| endpoint.add_to(router, &plane))
+    let router = all.fold(Router::new(), |router, endpoint| endpoint.add_to(router, &plane));
+    let router = match pages {
+        Some(pages) => router.nest_service(PAGES_PATH, guard::guarded_pages(pages, &plane)),
+        None => router,
+    };
+    router
         .fallback(|request: Request| async move {
             AdminError::no_such_path(request.method(), request.uri().path())
         })

@@ -25,12 +25,12 @@ mod wire;
 
 pub use admin_plane::admission::{Admission, NotAdmitted};
 pub use admin_plane::audit::AuditLogError;
-pub use admin_plane::openapi;
 pub use admin_plane::role::AdminRole;
 pub use admin_plane::token_rule::UnsafeToken;
 pub use admin_plane::tokens::create::NewAdminToken;
 pub use admin_plane::tokens::file::{AdminTokensError, InvalidTokens};
 pub use admin_plane::tokens::{InvalidTokenName, TokenName};
+pub use admin_plane::{PAGES_PATH, openapi};
 pub use agent_plane::cors::{AllowedOrigins, InvalidOrigin};
 pub use agent_plane::gateway_page::{GATEWAY_TIMEOUT_REMEDY, GATEWAY_TOO_LARGE_REMEDY};
 pub use agent_plane::public_url::{InvalidPublicUrl, PublicUrl};

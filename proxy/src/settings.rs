@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use rolltap_rollout::training::TrainingPolicy;
 
 use crate::agent_plane::cors::AllowedOrigins;
@@ -88,6 +89,9 @@ pub struct Settings {
     pub allowed_origins: AllowedOrigins,
     /// The secrets that are removed from records and from upstream's errors.
     pub redaction: Arc<Redaction>,
+    /// Web pages that the admin plane serves below [`crate::PAGES_PATH`]. A browser sends its token as a password, also for
+    /// requests that other pages cause, so no page may change anything.
+    pub pages: Option<Router>,
     /// Where spans of trials and calls go. `None` makes no spans.
     pub traces: Option<TraceSettings>,
     /// The longest time in which a client of the admin plane may read nothing of its answer. Then its connection is
@@ -155,6 +159,7 @@ impl Settings {
             allow_media_urls: false,
             allowed_origins: AllowedOrigins::default(),
             redaction: Arc::default(),
+            pages: None,
             traces: None,
             reader_patience: Self::DEFAULT_READER_PATIENCE,
         }

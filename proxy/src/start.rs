@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -173,7 +174,7 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
         patience,
         metrics: Arc::clone(&admin_plane.metrics),
     };
-    let admin = serve_admin(admin_listener, admin_plane, stopped.clone());
+    let admin = serve_admin(admin_listener, admin_plane, settings.pages, stopped.clone());
     let agent_plane = Arc::new(AgentPlane {
         lifecycle,
         public_url,
@@ -275,8 +276,13 @@ async fn listen(agents: &[SocketAddr], admin: SocketAddr) -> Result<Listeners, S
     Ok(Listeners { agents, agent_addrs, admin: listener, admin_addr, first })
 }
 
-fn serve_admin(listener: PatientListener, plane: AdminPlane, stopped: CancellationToken) -> JoinHandle<()> {
-    let router = admin_plane::router(plane).into_make_service_with_connect_info::<Client>();
+fn serve_admin(
+    listener: PatientListener,
+    plane: AdminPlane,
+    pages: Option<Router>,
+    stopped: CancellationToken,
+) -> JoinHandle<()> {
+    let router = admin_plane::router(plane, pages).into_make_service_with_connect_info::<Client>();
     tokio::spawn(async move {
         let serving = axum::serve(listener, router).with_graceful_shutdown(stopped.cancelled_owned());
         if let Err(error) = serving.await {

@@ -56,6 +56,7 @@ impl ProxyConfig {
             training: tables.training,
             limits: tables.limits.or(Settings::DEFAULT_LIMITS),
             traces: traces.settings()?,
+            pages: None,
             redaction: Arc::new(Redaction::new(&tables.redact.headers, &tables.redact.patterns)?),
             reader_patience: Settings::DEFAULT_READER_PATIENCE,
         })

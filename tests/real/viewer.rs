@@ -1,6 +1,7 @@
 //! The pages of `rolltap view` in a real browser.
 
 mod accessibility;
+mod admin_plane;
 mod browser;
 mod bundle;
 mod captures;

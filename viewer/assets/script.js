@@ -8,6 +8,12 @@ const one = (selector, kind) => {
   return found instanceof kind ? found : null;
 };
 
+/**
+ * Returns the whole address of a path. `fetch` refuses addresses with a password, which a page has that was opened so.
+ * @param {string} path
+ */
+const addressOf = (path) => new URL(path, location.origin + location.pathname);
+
 /** @param {string} text */
 const announce = (text) => {
   const announcement = one("#announcement", HTMLElement);
@@ -92,7 +98,7 @@ const loadMore = async () => {
   const more = one("#tokens .more", HTMLAnchorElement);
   if (!more?.dataset.next || more.dataset.loading) return false;
   more.dataset.loading = "yes";
-  const answer = await fetch(more.dataset.next);
+  const answer = await fetch(addressOf(more.dataset.next));
   if (!answer.ok) {
     delete more.dataset.loading;
     announce(`the next tokens cannot be loaded: ${answer.status}`);
@@ -192,7 +198,7 @@ document.addEventListener("keydown", (event) => {
 
 /** Replaces the page by its present state. */
 const refresh = async () => {
-  const answer = await fetch(location.href);
+  const answer = await fetch(addressOf(location.pathname + location.search));
   if (!answer.ok) return;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const main = one("#main", HTMLElement);
@@ -213,7 +219,7 @@ const follow = () => {
     changes?.close();
     changes = null;
   } else if (!changes) {
-    changes = new EventSource(address);
+    changes = new EventSource(addressOf(address));
     changes.addEventListener("change", () => void refresh());
   }
 };

@@ -66,6 +66,12 @@ impl Collection {
         Ok(Self { jobs: jobs.collect() })
     }
 
+    /// Shows the captures of one data directory, which need not exist yet.
+    pub fn of_data_dir(path: &Path) -> Self {
+        let name = unique_name(path, &mut BTreeSet::new());
+        Self { jobs: vec![Job::new(name, path.to_owned())] }
+    }
+
     /// Returns all jobs, in the order of the paths.
     pub fn jobs(&self) -> &[Job] {
         &self.jobs

@@ -6,6 +6,7 @@ mod pages;
 
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
@@ -15,6 +16,7 @@ use tokenizers::Tokenizer;
 use tokio::net::TcpListener;
 
 use crate::collection::Collection;
+use crate::tokenizer::{LazyTokenizer, read_tokenizer};
 
 /// Why the pages cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -37,8 +39,8 @@ pub enum ServerError {
 #[derive(Debug)]
 pub(crate) struct Viewer {
     pub(crate) collection: Collection,
-    /// Makes texts of token ids. `None` shows ids.
-    pub(crate) tokenizer: Option<Tokenizer>,
+    /// Makes texts of token ids.
+    pub(crate) tokenizer: LazyTokenizer,
     /// The path of the first page, without a slash at its end.
     pub(crate) base: &'static str,
 }
@@ -65,6 +67,7 @@ impl Server {
         let failed = |source| ServerError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
+        let tokenizer = LazyTokenizer::new(Box::new(|| tokenizer));
         Ok(Self { listener, address, viewer: Arc::new(Viewer { collection, tokenizer, base: "" }) })
     }
 
@@ -86,8 +89,10 @@ impl Server {
     }
 }
 
-/// Returns the pages for a server that nests them below the path `base`. That server decides who may see them.
-pub fn pages_below(base: &'static str, collection: Collection, tokenizer: Option<Tokenizer>) -> Router {
+/// Returns the pages for a server that nests them below the path `base`. That server decides who may see them. The
+/// tokenizer is read when the first page needs it; if that fails, the pages show ids.
+pub fn pages_below(base: &'static str, collection: Collection, tokenizer: Option<PathBuf>) -> Router {
+    let tokenizer = LazyTokenizer::new(Box::new(move || read_tokenizer(&tokenizer?).ok()));
     router(Arc::new(Viewer { collection, tokenizer, base }))
 }
 

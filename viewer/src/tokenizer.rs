@@ -1,6 +1,7 @@
 //! Reads a tokenizer, for the texts of token ids.
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use tokenizers::Tokenizer;
 
@@ -22,3 +23,6 @@ pub fn read_tokenizer(path: &Path) -> Result<Tokenizer, TokenizerError> {
     let file = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
     Tokenizer::from_file(&file).map_err(|error| TokenizerError { path: file, reason: error.to_string() })
 }
+
+/// A tokenizer that is read when the first page needs it. `None` shows ids.
+pub(crate) type LazyTokenizer = LazyLock<Option<Tokenizer>, Box<dyn FnOnce() -> Option<Tokenizer> + Send>>;

@@ -91,7 +91,14 @@ impl<D> Endpoint<D> {
         let route = match access {
             Access::Everyone => route,
             Access::Role(role) => {
-                let guarded = GuardedRoute { plane: Arc::clone(plane), role, method, path, is_recorded };
+                let guarded = GuardedRoute {
+                    plane: Arc::clone(plane),
+                    role,
+                    method,
+                    path,
+                    is_recorded,
+                    is_page: false,
+                };
                 route.route_layer(middleware::from_fn_with_state(guarded, guard))
             }
         };

@@ -18,12 +18,23 @@ pub(crate) struct Captures {
     proxy: Server,
     _simulator: Server,
     dir: TempDir,
+    /// The token of the admin plane, if it has one.
+    token: Option<&'static str>,
     recorded: Cell<usize>,
 }
 
 impl Captures {
     /// Starts both. Every answer of the model is this text.
     pub(crate) fn answering(text: &str) -> Self {
+        Self::start(text, None)
+    }
+
+    /// Starts both. The admin plane demands this token.
+    pub(crate) fn guarded_by(token: &'static str) -> Self {
+        Self::start("Hello.", Some(token))
+    }
+
+    fn start(text: &str, token: Option<&'static str>) -> Self {
         let dir = TempDir::new().unwrap();
         let script = dir.path().join("script.toml");
         let turn = json!({"answer": [{"content": text}]});
@@ -33,15 +44,31 @@ impl Captures {
             Server::start(&["sim", "--listen", "127.0.0.1:0", "--script", script.to_str().unwrap()], 1);
         let data = dir.path().join("data").display().to_string();
         let addresses = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-        let proxy = [&["proxy", "--upstream", &simulator.urls[0], "--data", &data], &addresses[..]];
-        let proxy = Server::start(&proxy.concat(), 2);
+        let token_file = dir.path().join("token").display().to_string();
+        std::fs::write(&token_file, token.unwrap_or_default()).unwrap();
+        let guard: &[&str] = if token.is_some() { &["--admin-token-file", &token_file] } else { &[] };
+        let proxy = [&["proxy", "--upstream", &simulator.urls[0], "--data", &data], &addresses[..], guard];
+        let proxy = Server::start(&proxy.concat(), 3);
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        Self { runtime, http: http_client(), proxy, _simulator: simulator, dir, recorded: Cell::new(0) }
+        Self {
+            runtime,
+            http: http_client(),
+            proxy,
+            _simulator: simulator,
+            dir,
+            token,
+            recorded: Cell::new(0),
+        }
     }
 
     /// Returns the data directory of the proxy.
     pub(crate) fn data(&self) -> PathBuf {
         self.dir.path().join("data")
+    }
+
+    /// Returns the address of the first page on the admin plane.
+    pub(crate) fn pages(&self) -> &str {
+        &self.proxy.urls[2]
     }
 
     /// Records a trial of one call, and returns its id.
@@ -63,9 +90,13 @@ impl Captures {
     fn send(&self, method: Method, path: &str, body: &Value) -> Value {
         let url =
             if path.starts_with('/') { format!("{}{path}", self.proxy.urls[1]) } else { path.to_owned() };
-        let request = self.http.request(method, &url).json(body).send();
+        let mut request = self.http.request(method, &url).json(body);
+        // An agent sends no token of the admin plane.
+        if let Some(token) = self.token.filter(|_| path.starts_with('/')) {
+            request = request.bearer_auth(token);
+        }
         self.runtime.block_on(async {
-            let answer = request.await.unwrap();
+            let answer = request.send().await.unwrap();
             assert!(answer.status().is_success(), "{url}: {}", answer.text().await.unwrap());
             answer.json().await.unwrap()
         })
