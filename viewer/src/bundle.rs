@@ -14,6 +14,7 @@ use crate::filter::Filter;
 use crate::page;
 use crate::page::link::Links;
 use crate::page::tokens::{TokenTexts, WINDOW};
+use crate::search::search;
 
 /// The addresses of the pages' files, relative to the first page.
 const FILES: Links = Links::Bundle { depth: 0 };
@@ -95,7 +96,8 @@ impl Bundle<'_> {
         for number in 1..=pages {
             let filter = Filter { page: number.to_string(), ..Filter::default() };
             let address = FILES.trials(job.name(), &filter);
-            self.page(&address, |links| page::job::page(links, job, content, &filter))?;
+            let found = search(content, &filter);
+            self.page(&address, |links| page::job::page(links, job, content, &filter, &found))?;
         }
         let groups: BTreeSet<&String> =
             content.trials.iter().filter_map(|trial| trial.group.as_ref()).collect();

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 pub use files::{TextFile, TrialFile, TrialFiles};
 pub use job::{Job, JobContent};
+pub(crate) use trial::SearchedTrial;
 pub use trial::{CauseCost, TrialContent, TrialEntry};
 
 use self::job::JobKind;

@@ -26,6 +26,12 @@ pub(crate) struct Filter {
     /// A cause of failures, or `any`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) failure: String,
+    /// A role of calls.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) role: String,
+    /// Text in the messages and answers of calls. Upper and lower case are equal.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) words: String,
     /// Text in the names of trial, task, group and agent. Upper and lower case are equal.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) q: String,
@@ -38,7 +44,8 @@ pub(crate) struct Filter {
 pub(crate) const ANY_FAILURE: &str = "any";
 
 impl Filter {
-    /// Whether the filter admits the trial. A bound that is no number admits every trial: [`Self::problem`] reports it.
+    /// Whether the filter admits the trial, apart from [`Self::role`] and [`Self::words`]. A bound that is no number
+    /// admits every trial: [`Self::problem`] reports it.
     pub(crate) fn admits(&self, trial: &TrialEntry) -> bool {
         let is = |wanted: &str, found: Option<&str>| wanted.is_empty() || found == Some(wanted);
         let within = |bound: Option<f64>, fits: fn(f64, f64) -> bool| {
@@ -67,6 +74,11 @@ impl Filter {
         let bounds = [("min", &self.min), ("max", &self.max)];
         let (name, text) = bounds.into_iter().find(|(_, text)| !text.is_empty() && number(text).is_none())?;
         Some(format!("{name} is {text:?}, which is no number: this bound is ignored"))
+    }
+
+    /// Whether the calls of each trial must be read to decide.
+    pub(crate) fn needs_calls(&self) -> bool {
+        !self.role.is_empty() || !self.words.is_empty()
     }
 
     /// Returns the index of the page, from 0.

@@ -11,6 +11,7 @@ pub mod collection;
 mod figures;
 mod filter;
 mod page;
+mod search;
 mod text;
 mod tokenizer;
 

@@ -30,6 +30,13 @@ fn a_browser_with_the_token_as_its_password_follows_a_running_proxy() {
     browser.until(&shows(&first));
     let second = captures.record("task", "Greet.");
     browser.until(&shows(&second));
+    // The filter finds words of the calls.
+    browser.open(&format!("{pages}/jobs/data?words=gReEt"));
+    browser.value(MARK);
+    browser.until(&shows(&first));
+    browser.open(&format!("{pages}/jobs/data?words=farewell"));
+    browser.until("document.querySelector('#main').textContent.includes('No trial matches')");
+    browser.open(&format!("{pages}/jobs/data"));
     // The walk to the tokens stays below the path of the pages.
     browser.value(&format!(
         "[...document.querySelectorAll('a')].find(link => link.textContent === {first:?}).click()"

@@ -1,5 +1,6 @@
 //! One job: where its rollouts are, and a cached list of its trials.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +12,7 @@ use super::captures;
 use super::files::TrialFiles;
 use super::rows_file;
 use super::state::FilesState;
-use super::trial::{TrialContent, TrialEntry};
+use super::trial::{SearchedTrial, TrialContent, TrialEntry};
 
 /// Where the rollouts of a job are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,6 +186,24 @@ impl JobContent {
             (_, None) => {}
         }
         Some(content)
+    }
+
+    /// Reads the calls and rows of these trials, one trial after the other, while `visit` returns true.
+    pub(crate) fn visit_trials(
+        &self,
+        wanted: &HashSet<&str>,
+        visit: &mut dyn FnMut(SearchedTrial<'_>) -> bool,
+    ) {
+        if let JobKind::Rows { file, .. } = &self.kind {
+            rows_file::visit_trials(file, wanted, visit);
+            return;
+        }
+        let ids = self.trials.iter().map(|trial| trial.id.as_str()).filter(|id| wanted.contains(id));
+        for TrialContent { entry, rows, calls, .. } in ids.filter_map(|id| self.trial(id)) {
+            if !visit(SearchedTrial { id: &entry.id, rows: &rows, calls: &calls }) {
+                return;
+            }
+        }
     }
 }
 

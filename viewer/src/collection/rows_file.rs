@@ -1,6 +1,6 @@
 //! Reads trials from a file of rows.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use rolltap_orchestrator::failure::chain;
@@ -8,7 +8,7 @@ use rolltap_orchestrator::source;
 use rolltap_rollout::export::pipeline::projection::RowFacts;
 use rolltap_rollout::row::RolloutRow;
 
-use super::trial::TrialEntry;
+use super::trial::{SearchedTrial, TrialEntry};
 
 /// The maximum number of unreadable rows that a page lists.
 const LISTED: usize = 10;
@@ -49,6 +49,28 @@ pub(super) fn entries(file: &Path, problems: &mut Vec<String>) -> Vec<TrialEntry
         problems.push(format!("{}: {} further rows cannot be read", file.display(), unreadable - LISTED));
     }
     entries
+}
+
+/// Reads the rows of these trials, while `visit` returns true. Consecutive rows of a trial come together.
+pub(super) fn visit_trials(
+    file: &Path,
+    wanted: &HashSet<&str>,
+    visit: &mut dyn FnMut(SearchedTrial<'_>) -> bool,
+) {
+    // The list of trials already reports a file or rows that cannot be read.
+    let Ok(rows) = source::rows::<RolloutRow>(file) else { return };
+    let mut wanted_rows =
+        rows.filter_map(Result::ok).filter(|row| wanted.contains(row.trial_id.as_str())).peekable();
+    while let Some(first) = wanted_rows.next() {
+        let id = first.trial_id.clone();
+        let mut of_trial = vec![first];
+        while let Some(row) = wanted_rows.next_if(|row| row.trial_id == id) {
+            of_trial.push(row);
+        }
+        if !visit(SearchedTrial { id: &id, rows: &of_trial, calls: &[] }) {
+            return;
+        }
+    }
 }
 
 /// Reads the rows of one trial. The whole file is read, because rows have no index.

@@ -39,6 +39,8 @@ pub struct TrialEntry {
     pub sealed_at: Option<Timestamp>,
     /// The number of recorded calls.
     pub calls: Option<u64>,
+    /// The number of calls whose answer failed, was cancelled or was interrupted.
+    pub incomplete_calls: Option<u64>,
     /// The number of sampled tokens.
     pub sampled_tokens: Option<u64>,
     /// The number of branches by cause, and the tokens that were prefilled again for them.
@@ -60,6 +62,16 @@ impl CauseCost {
         self.branches += other.branches;
         self.tokens += other.tokens;
     }
+}
+
+/// The calls and rows of a trial, for a search.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SearchedTrial<'c> {
+    pub(crate) id: &'c str,
+    /// Rows of the trial. A file whose rows are not sorted by trial gives them in several parts.
+    pub(crate) rows: &'c [RolloutRow],
+    /// The calls, each with its conversation. Empty without captures.
+    pub(crate) calls: &'c [(Arc<Call>, Option<Arc<StoredConversation>>)],
 }
 
 /// A whole trial.
@@ -100,13 +112,14 @@ impl TrialEntry {
             opened_at: Some(outline.opened_at()),
             sealed_at: outline.sealed_at(),
             calls: Some(outline.calls() as u64),
+            incomplete_calls: summary.map(|summary| summary.calls.saturating_sub(summary.complete)),
             sampled_tokens: summary.map(|summary| summary.completion_tokens),
             causes,
         }
     }
 
     /// Describes a trial by the facts of one of its rows.
-    pub(super) fn of_facts(facts: RowFacts) -> Self {
+    pub(crate) fn of_facts(facts: RowFacts) -> Self {
         let reward = Reward {
             rewards: facts.rewards,
             reward: facts.reward,
@@ -128,6 +141,7 @@ impl TrialEntry {
             opened_at: None,
             sealed_at: None,
             calls: None,
+            incomplete_calls: None,
             sampled_tokens: None,
             causes: BTreeMap::new(),
         }

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use maud::{Markup, html};
 
+use rolltap_rollout::call::CallRole;
+
 use super::format::{UNKNOWN, bytes, count, decimal, reward};
 use super::link::Links;
 use super::{chart, layout};
@@ -11,15 +13,29 @@ use crate::collection::{Job, JobContent, TrialEntry};
 use crate::figures::histogram::histogram;
 use crate::figures::job::{TrialFigures, by_task};
 use crate::filter::{ANY_FAILURE, Filter};
+use crate::search::Found;
 
 /// The number of trials on a page. With 200 the list stays below 100 kB.
 pub(crate) const TRIALS: usize = 200;
 
-pub(crate) fn page(links: &Links, job: &Job, content: &JobContent, filter: &Filter) -> Markup {
-    let admitted: Vec<&TrialEntry> = content.trials.iter().filter(|trial| filter.admits(trial)).collect();
+/// Returns the page of a job with the trials that the filter admits.
+pub(crate) fn page(
+    links: &Links,
+    job: &Job,
+    content: &JobContent,
+    filter: &Filter,
+    found: &Found<'_>,
+) -> Markup {
+    let admitted = &found.trials;
     let figures = TrialFigures::of(admitted.iter().copied());
     let mut problems = content.problems.clone();
     problems.extend(filter.problem());
+    if found.unread > 0 {
+        problems.push(format!(
+            "the calls of {} trials were not searched, because that takes too long: narrow the filter",
+            found.unread
+        ));
+    }
     let rewards = admitted.iter().filter(|trial| !trial.is_superseded).filter_map(|trial| trial.reward());
     let main = html! {
         h1 { (job.name()) }
@@ -35,11 +51,13 @@ pub(crate) fn page(links: &Links, job: &Job, content: &JobContent, filter: &Filt
             (numbers(&figures))
             section.charts { (chart::histogram(&histogram(rewards))) (failures(&figures)) (causes(&figures)) }
             @if filter.is_empty() { (tasks(links, job, content)) }
-            (trials(links, job, &admitted, filter))
+            (trials(links, job, admitted, filter))
         }
     };
     let path = [("Jobs".to_owned(), Some(links.jobs())), (job.name().to_owned(), None)];
-    layout::page(links, job.name(), &path, links.changes(job.name()), &main)
+    // A search of calls at every change would take most of the server's time.
+    let follows = links.changes(job.name()).filter(|_| !filter.needs_calls());
+    layout::page(links, job.name(), &path, follows, &main)
 }
 
 /// Returns the form of the filter. It works without scripts.
@@ -50,7 +68,8 @@ fn form(links: &Links, job: &Job, content: &JobContent, filter: &Filter) -> Mark
     let failures: BTreeSet<&str> = content.trials.iter().filter_map(TrialEntry::failure).collect();
     html! {
         form.filter role="search" action=(links.job(job.name())) {
-            label { "Search " input #filter type="search" name="q" value=(filter.q); }
+            label { "Name " input #filter type="search" name="q" value=(filter.q); }
+            label { "Words " input type="search" name="words" value=(filter.words); }
             (choice("Task", "task", &filter.task, tasks))
             @if !filter.group.is_empty() {
                 label { "Group " input name="group" value=(filter.group); }
@@ -58,6 +77,7 @@ fn form(links: &Links, job: &Job, content: &JobContent, filter: &Filter) -> Mark
             label { "Reward from " input.short name="min" inputmode="decimal" value=(filter.min); }
             label { "to " input.short name="max" inputmode="decimal" value=(filter.max); }
             (choice("Branch cause", "cause", &filter.cause, causes))
+            (choice("Role", "role", &filter.role, CallRole::ALL.map(CallRole::as_str)))
             @if !failures.is_empty() {
                 (choice("Failure", "failure", &filter.failure, std::iter::once(ANY_FAILURE).chain(failures)))
             }
@@ -89,7 +109,14 @@ fn numbers(figures: &TrialFigures) -> Markup {
             div { dt { "Mean reward" } dd { (reward(figures.mean)) } }
             @for (k, chance) in &figures.pass_at_k { div { dt { "pass@" (k) } dd { (decimal(*chance, 3)) } } }
             div { dt { "Calls" } dd { (known(figures.calls)) } }
+            @if figures.incomplete_calls > 0 {
+                div { dt { "Incomplete calls" } dd { (count(figures.incomplete_calls)) } }
+            }
+            @if figures.retried > 0 { div { dt { "Retried samples" } dd { (count(figures.retried as u64)) } } }
             div { dt { "Sampled tokens" } dd { (known(figures.sampled_tokens)) } }
+            @if let Some(rate) = figures.tokens_per_second {
+                div { dt { "Tokens per second" } dd { (decimal(rate, 1)) } }
+            }
             @if figures.suspicious > 0 { div { dt { "Suspicious" } dd { (count(figures.suspicious as u64)) } } }
         }
     }

@@ -21,6 +21,7 @@ use crate::filter::Filter;
 use crate::page;
 use crate::page::link::Links;
 use crate::page::tokens::{TokenTexts, WINDOW};
+use crate::search::search;
 
 /// The time between two looks at the files of a job.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -116,7 +117,9 @@ pub(super) async fn job(
             text: format!("the filter in the address cannot be read: {}", error.body_text()),
         })?;
         let job = viewer.job(&name)?;
-        Ok(page::job::page(&viewer.links(), job, &job.content(), &filter))
+        let content = job.content();
+        let found = search(&content, &filter);
+        Ok(page::job::page(&viewer.links(), job, &content, &filter, &found))
     })
     .await
 }

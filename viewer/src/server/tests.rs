@@ -71,6 +71,7 @@ async fn hostile_text_is_text() {
         "/".to_owned(),
         "/jobs/rows.jsonl".to_owned(),
         format!("/jobs/rows.jsonl?q={group}"),
+        format!("/jobs/rows.jsonl?words={group}&role={group}"),
         format!("/jobs/rows.jsonl/groups/{group}"),
         "/jobs/rows.jsonl/trials/one".to_owned(),
         "/jobs/rows.jsonl/trials/one/branches/0".to_owned(),
