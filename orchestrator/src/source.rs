@@ -1,7 +1,7 @@
 //! The sources from which rollouts are read: a job directory, a proxy's data directory, or a single file.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use rolltap_proxy::store::{self, Archive};
@@ -198,6 +198,10 @@ fn rows_of_version(job: &JobDir, version: &RewardVersion) -> Result<Vec<PathBuf>
     if rows.is_empty() { Err(SourceError::Unfinished { path, version: version.clone() }) } else { Ok(rows) }
 }
 
+/// The place of a row in its file, with which it is read without the rows before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RowPlace(u64);
+
 /// An iterator that reads rows, or parts of rows, on demand. A row that cannot be read is an error text.
 pub type Rows<T> = Box<dyn Iterator<Item = Result<T, String>>>;
 
@@ -206,20 +210,78 @@ pub type Rows<T> = Box<dyn Iterator<Item = Result<T, String>>>;
 /// # Errors
 /// The file cannot be opened, is not valid Parquet, or has another extension.
 pub fn rows<T: RowPart + 'static>(path: &Path) -> Result<Rows<T>, SourceError> {
-    let file = File::open(path).map_err(|source| SourceError::Read { path: path.to_owned(), source })?;
-    match path.extension().and_then(|extension| extension.to_str()) {
-        Some("jsonl" | "ndjson") => {
-            let rows = JsonlReader::of_parts(BufReader::with_capacity(BUFFER, file));
-            Ok(Box::new(rows.map(|row| row.map_err(|error| error.to_string()))))
+    Ok(Box::new(PlacedRows::of(path)?.map(|(_, row)| row)))
+}
+
+/// Reads the row at a place. `None` if the file has become shorter.
+///
+/// # Errors
+/// As [`rows`].
+pub fn row_at<T: RowPart>(path: &Path, place: RowPlace) -> Result<Option<Result<T, String>>, SourceError> {
+    let rows = PlacedRows::from(path, place)?;
+    Ok(rows.skip_while(|(at, _)| *at < place).map(|(_, row)| row).next())
+}
+
+/// The rows of a file with their places.
+pub enum PlacedRows<T> {
+    /// The place of a row is the offset of its line, or of blank lines before it.
+    Jsonl {
+        /// Reads from `start` on.
+        reader: JsonlReader<BufReader<File>, T>,
+        /// The offset of the reader's first byte in the file.
+        start: u64,
+    },
+    /// The place of a row is its index.
+    Parquet(Box<ParquetReader<T>>),
+}
+
+impl<T: RowPart> PlacedRows<T> {
+    /// Reads a file from its beginning.
+    ///
+    /// # Errors
+    /// As [`rows`].
+    pub fn of(path: &Path) -> Result<Self, SourceError> {
+        Self::from(path, RowPlace(0))
+    }
+
+    /// Reads a file from a row on, or from an earlier row where the format has no access to single rows.
+    fn from(path: &Path, RowPlace(place): RowPlace) -> Result<Self, SourceError> {
+        let failed = |source| SourceError::Read { path: path.to_owned(), source };
+        let mut file = File::open(path).map_err(failed)?;
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("jsonl" | "ndjson") => {
+                file.seek(SeekFrom::Start(place)).map_err(failed)?;
+                let buffer = if place == 0 { BUFFER } else { BUFFER_OF_A_ROW };
+                let reader = JsonlReader::of_parts(BufReader::with_capacity(buffer, file));
+                Ok(Self::Jsonl { reader, start: place })
+            }
+            Some("parquet") => match ParquetReader::of_parts_from(file, place) {
+                Ok(reader) => Ok(Self::Parquet(Box::new(reader))),
+                Err(source) => Err(SourceError::Parquet { path: path.to_owned(), source }),
+            },
+            _ => Err(SourceError::Nothing(path.to_owned())),
         }
-        Some("parquet") => {
-            let rows = ParquetReader::of_parts(file)
-                .map_err(|source| SourceError::Parquet { path: path.to_owned(), source })?;
-            Ok(Box::new(rows.map(|row| row.map_err(|error| error.to_string()))))
+    }
+}
+
+impl<T: RowPart> Iterator for PlacedRows<T> {
+    type Item = (RowPlace, Result<T, String>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Self::Jsonl { reader, start } => {
+                let place = RowPlace(*start + reader.offset());
+                reader.next().map(|row| (place, row.map_err(|error| error.to_string())))
+            }
+            Self::Parquet(reader) => {
+                let place = RowPlace(reader.next_row());
+                reader.next().map(|row| (place, row.map_err(|error| error.to_string())))
+            }
         }
-        _ => Err(SourceError::Nothing(path.to_owned())),
     }
 }
 
 /// Bytes per read of a JSON Lines file. One line can have millions of bytes.
 const BUFFER: usize = 1 << 20;
+/// Bytes per read for a single line, which the last read may exceed by this much.
+const BUFFER_OF_A_ROW: usize = 1 << 16;

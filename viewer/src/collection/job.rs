@@ -10,7 +10,7 @@ use rolltap_proxy::store::{self, Archive, ArchiveFollower, ReadError};
 
 use super::captures;
 use super::files::TrialFiles;
-use super::rows_file;
+use super::rows_file::{self, RowsFile};
 use super::state::FilesState;
 use super::trial::{SearchedTrial, TrialContent, TrialEntry};
 
@@ -93,7 +93,16 @@ pub struct JobContent {
     /// The bytes of the files with the rollouts.
     pub bytes: u64,
     kind: JobKind,
-    archive: Option<Archive>,
+    records: Records,
+}
+
+/// Where the calls and rows of a trial are read.
+#[derive(Debug)]
+enum Records {
+    Captures(Box<Archive>),
+    Rows(RowsFile),
+    /// The job has none, or they cannot be read.
+    None,
 }
 
 impl Job {
@@ -143,20 +152,23 @@ impl JobContent {
             problems.push(format!("{} is gone or has no rollouts any more", path.display()));
             JobKind::Begun { dir: path.to_owned() }
         });
-        let (mut trials, mut archive) = (Vec::new(), None);
+        let (mut trials, mut records) = (Vec::new(), Records::None);
         match &kind {
             JobKind::Captures { data, .. } => match follow(data, follower) {
                 Ok(read) => {
                     trials = read.outlines().map(|outline| TrialEntry::of_outline(&outline)).collect();
                     problems.extend(captures::damage(read.damage()));
-                    archive = Some(read);
+                    records = Records::Captures(Box::new(read));
                 }
                 Err(error) => problems.push(chain(&error)),
             },
-            JobKind::Rows { file, .. } => trials = rows_file::entries(file, &mut problems),
+            JobKind::Rows { file, .. } => {
+                let (file, entries) = RowsFile::read(file, &mut problems);
+                (trials, records) = (entries, Records::Rows(file));
+            }
             JobKind::Begun { .. } => {}
         }
-        Self { trials, is_running: is_running(path), problems, bytes, kind, archive }
+        Self { trials, is_running: is_running(path), problems, bytes, kind, records }
     }
 
     /// Returns the entry of a trial.
@@ -178,12 +190,10 @@ impl JobContent {
         let files = self.kind.dir().map(|dir| TrialFiles::at(&dir.join(id))).unwrap_or_default();
         let mut content =
             TrialContent { entry, rows: Vec::new(), calls: Vec::new(), files, problems: Vec::new() };
-        match (&self.kind, &self.archive) {
-            (JobKind::Rows { file, .. }, _) => {
-                content.rows = rows_file::rows_of(file, id, &mut content.problems)
-            }
-            (_, Some(archive)) => captures::read_trial(archive, id, &mut content),
-            (_, None) => {}
+        match &self.records {
+            Records::Rows(file) => content.rows = file.rows_of(id, &mut content.problems),
+            Records::Captures(archive) => captures::read_trial(archive, id, &mut content),
+            Records::None => {}
         }
         Some(content)
     }
@@ -194,8 +204,8 @@ impl JobContent {
         wanted: &HashSet<&str>,
         visit: &mut dyn FnMut(SearchedTrial<'_>) -> bool,
     ) {
-        if let JobKind::Rows { file, .. } = &self.kind {
-            rows_file::visit_trials(file, wanted, visit);
+        if let Records::Rows(file) = &self.records {
+            file.visit_trials(wanted, visit);
             return;
         }
         let ids = self.trials.iter().map(|trial| trial.id.as_str()).filter(|id| wanted.contains(id));

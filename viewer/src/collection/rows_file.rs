@@ -1,10 +1,10 @@
 //! Reads trials from a file of rows.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rolltap_orchestrator::failure::chain;
-use rolltap_orchestrator::source;
+use rolltap_orchestrator::source::{self, PlacedRows, RowPlace};
 use rolltap_rollout::export::pipeline::projection::RowFacts;
 use rolltap_rollout::row::RolloutRow;
 
@@ -19,68 +19,149 @@ pub(super) fn is_readable(path: &Path) -> bool {
     matches!(extension, Some("jsonl" | "ndjson" | "parquet"))
 }
 
-/// Reads the list of trials, in the order of their first rows. Only the necessary columns of a Parquet file are read.
-pub(super) fn entries(file: &Path, problems: &mut Vec<String>) -> Vec<TrialEntry> {
-    let rows = match source::rows::<RowFacts>(file) {
-        Ok(rows) => rows,
-        Err(error) => {
-            problems.push(chain(&error));
-            return Vec::new();
-        }
-    };
-    let (mut entries, mut places): (Vec<TrialEntry>, HashMap<String, usize>) = Default::default();
-    let mut unreadable = 0_usize;
-    for row in rows {
-        match row {
-            Ok(facts) if places.contains_key(&facts.trial_id) => {}
-            Ok(facts) => {
-                places.insert(facts.trial_id.clone(), entries.len());
-                entries.push(TrialEntry::of_facts(facts));
+/// A file of rows, with the places of the rows of each trial.
+#[derive(Debug)]
+pub(super) struct RowsFile {
+    path: PathBuf,
+    places: HashMap<String, Vec<RowPlace>>,
+}
+
+impl RowsFile {
+    /// Reads the list of trials, in the order of their first rows. Only the necessary columns of a Parquet file are read.
+    pub(super) fn read(path: &Path, problems: &mut Vec<String>) -> (Self, Vec<TrialEntry>) {
+        let mut file = Self { path: path.to_owned(), places: HashMap::new() };
+        let mut entries = Vec::new();
+        let rows = match PlacedRows::<RowFacts>::of(path) {
+            Ok(rows) => rows,
+            Err(error) => {
+                problems.push(chain(&error));
+                return (file, entries);
             }
-            Err(problem) => {
-                unreadable += 1;
-                if unreadable <= LISTED {
-                    problems.push(format!("{}: {problem}", file.display()));
+        };
+        let mut unreadable = 0_usize;
+        for (place, row) in rows {
+            match row {
+                Ok(facts) => {
+                    let places = file.places.entry(facts.trial_id.clone()).or_default();
+                    places.push(place);
+                    if places.len() == 1 {
+                        entries.push(TrialEntry::of_facts(facts));
+                    }
+                }
+                Err(problem) => {
+                    unreadable += 1;
+                    if unreadable <= LISTED {
+                        problems.push(format!("{}: {problem}", path.display()));
+                    }
                 }
             }
         }
+        if unreadable > LISTED {
+            problems.push(format!("{}: {} further rows cannot be read", path.display(), unreadable - LISTED));
+        }
+        (file, entries)
     }
-    if unreadable > LISTED {
-        problems.push(format!("{}: {} further rows cannot be read", file.display(), unreadable - LISTED));
+
+    /// Reads the rows of one trial. Of a Parquet file, the rows before them in their row group are read too.
+    pub(super) fn rows_of(&self, trial: &str, problems: &mut Vec<String>) -> Vec<RolloutRow> {
+        let mut rows = Vec::new();
+        for &place in self.places.get(trial).into_iter().flatten() {
+            match source::row_at::<RolloutRow>(&self.path, place) {
+                Ok(Some(Ok(row))) if row.trial_id == trial => rows.push(row),
+                // Another trial, a part of a row, or no row: each was read when the list was made.
+                Ok(_) => problems
+                    .push(format!("{} has changed while it was read: reload the page", self.path.display())),
+                Err(error) => problems.push(chain(&error)),
+            }
+        }
+        rows
     }
-    entries
+
+    /// Reads the rows of these trials, while `visit` returns true. Consecutive rows of a trial come together.
+    pub(super) fn visit_trials(
+        &self,
+        wanted: &HashSet<&str>,
+        visit: &mut dyn FnMut(SearchedTrial<'_>) -> bool,
+    ) {
+        // The list of trials already reports a file or rows that cannot be read.
+        let Ok(rows) = source::rows::<RolloutRow>(&self.path) else { return };
+        let mut wanted_rows =
+            rows.filter_map(Result::ok).filter(|row| wanted.contains(row.trial_id.as_str())).peekable();
+        while let Some(first) = wanted_rows.next() {
+            let id = first.trial_id.clone();
+            let mut of_trial = vec![first];
+            while let Some(row) = wanted_rows.next_if(|row| row.trial_id == id) {
+                of_trial.push(row);
+            }
+            if !visit(SearchedTrial { id: &id, rows: &of_trial, calls: &[] }) {
+                return;
+            }
+        }
+    }
 }
 
-/// Reads the rows of these trials, while `visit` returns true. Consecutive rows of a trial come together.
-pub(super) fn visit_trials(
-    file: &Path,
-    wanted: &HashSet<&str>,
-    visit: &mut dyn FnMut(SearchedTrial<'_>) -> bool,
-) {
-    // The list of trials already reports a file or rows that cannot be read.
-    let Ok(rows) = source::rows::<RolloutRow>(file) else { return };
-    let mut wanted_rows =
-        rows.filter_map(Result::ok).filter(|row| wanted.contains(row.trial_id.as_str())).peekable();
-    while let Some(first) = wanted_rows.next() {
-        let id = first.trial_id.clone();
-        let mut of_trial = vec![first];
-        while let Some(row) = wanted_rows.next_if(|row| row.trial_id == id) {
-            of_trial.push(row);
+#[cfg(test)]
+mod tests {
+    use rolltap_rollout::export::formats::parquet::ParquetWriter;
+    use rolltap_testing::{rollout_row, write_jsonl};
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Returns rows of three trials, whose rows are not sorted by trial.
+    fn rows() -> Vec<Value> {
+        let mut rows = ["one", "two", "one", "three", "two", "one"]
+            .map(|trial| rollout_row(trial, "task", Some(1.0), 3))
+            .to_vec();
+        for (row, branch) in rows.iter_mut().zip([0, 0, 1, 0, 1, 2]) {
+            row["branch_index"] = branch.into();
         }
-        if !visit(SearchedTrial { id: &id, rows: &of_trial, calls: &[] }) {
-            return;
+        rows
+    }
+
+    fn branches(file: &RowsFile, trial: &str) -> Vec<i32> {
+        let mut problems = Vec::new();
+        let rows = file.rows_of(trial, &mut problems);
+        assert_eq!(problems, Vec::<String>::new());
+        rows.iter().map(|row| row.branch_index).collect()
+    }
+
+    #[test]
+    fn the_rows_of_a_trial_are_read_from_their_places() {
+        let dir = tempfile::tempdir().unwrap();
+        let (jsonl, parquet) = (dir.path().join("rows.jsonl"), dir.path().join("rows.parquet"));
+        write_jsonl(&jsonl, &rows());
+        // Blank lines and a damaged one, which has no place.
+        let text = std::fs::read_to_string(&jsonl).unwrap().replacen('\n', "\n\n\r\n{\n", 2);
+        std::fs::write(&jsonl, text).unwrap();
+        let mut writer = ParquetWriter::new(std::fs::File::create(&parquet).unwrap()).unwrap();
+        for row in rows() {
+            writer.write(&serde_json::from_value(row).unwrap()).unwrap();
+        }
+        writer.finish().unwrap();
+        for (path, unreadable) in [(jsonl, 2), (parquet, 0)] {
+            let mut problems = Vec::new();
+            let (file, entries) = RowsFile::read(&path, &mut problems);
+            assert_eq!(problems.len(), unreadable, "{problems:?}");
+            assert_eq!(
+                entries.iter().map(|entry| entry.id.as_str()).collect::<Vec<_>>(),
+                ["one", "two", "three"]
+            );
+            for (trial, expected) in [("one", vec![0, 1, 2]), ("two", vec![0, 1]), ("three", vec![0])] {
+                assert_eq!(branches(&file, trial), expected, "{trial} of {}", path.display());
+            }
         }
     }
-}
 
-/// Reads the rows of one trial. The whole file is read, because rows have no index.
-pub(super) fn rows_of(file: &Path, trial: &str, problems: &mut Vec<String>) -> Vec<RolloutRow> {
-    match source::rows::<RolloutRow>(file) {
-        // The list of trials already reports unreadable rows.
-        Ok(rows) => rows.filter_map(Result::ok).filter(|row| row.trial_id == trial).collect(),
-        Err(error) => {
-            problems.push(chain(&error));
-            Vec::new()
-        }
+    #[test]
+    fn a_file_that_was_replaced_is_a_problem_of_the_page() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows.jsonl");
+        write_jsonl(&path, &rows());
+        let (file, _) = RowsFile::read(&path, &mut Vec::new());
+        write_jsonl(&path, &rows()[3..4]);
+        let mut problems = Vec::new();
+        assert!(file.rows_of("two", &mut problems).is_empty());
+        assert!(!problems.is_empty() && problems[0].contains("has changed"), "{problems:?}");
     }
 }

@@ -126,6 +126,8 @@ fn not_finite(value: &f64) -> bool {
 pub struct JsonlReader<R, T = RolloutRow> {
     input: R,
     line: u64,
+    /// The bytes that are read of the input.
+    offset: u64,
     buffer: Vec<u8>,
     has_failed: bool,
     part: PhantomData<T>,
@@ -141,7 +143,12 @@ impl<R: BufRead> JsonlReader<R> {
 impl<R: BufRead, T: RowPart> JsonlReader<R, T> {
     /// Returns a reader at line 1 that decodes only the fields of `T` from each row.
     pub fn of_parts(input: R) -> Self {
-        Self { input, line: 0, buffer: Vec::new(), has_failed: false, part: PhantomData }
+        Self { input, line: 0, offset: 0, buffer: Vec::new(), has_failed: false, part: PhantomData }
+    }
+
+    /// Returns the number of bytes before the next line. A reader of the input from there on returns the same next row.
+    pub fn offset(&self) -> u64 {
+        self.offset
     }
 }
 
@@ -155,8 +162,12 @@ impl<R: BufRead, T: RowPart> Iterator for JsonlReader<R, T> {
             self.buffer.clear();
             match self.input.read_until(b'\n', &mut self.buffer) {
                 Ok(0) => return None,
-                Ok(_) if self.buffer.trim_ascii().is_empty() => {}
-                Ok(_) => return Some(parse(&self.buffer, self.line)),
+                Ok(length) => {
+                    self.offset += length as u64;
+                    if !self.buffer.trim_ascii().is_empty() {
+                        return Some(parse(&self.buffer, self.line));
+                    }
+                }
                 Err(source) => {
                     self.has_failed = true;
                     return Some(Err(ReadError::Io { line: self.line, source }));

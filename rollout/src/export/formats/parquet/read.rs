@@ -127,6 +127,20 @@ impl<T: RowPart> ParquetReader<T> {
         })
     }
 
+    /// Opens a file like [`Self::of_parts`], at the first row of the row group that contains a row. The row groups before
+    /// are not read.
+    pub fn of_parts_from(input: impl ChunkReader + 'static, row: u64) -> Result<Self, ReadError> {
+        let reader = Self::of_parts(input)?;
+        let row_group = reader.row_groups.of(row);
+        let start = row_group.checked_sub(1).map_or(0, |before| reader.row_groups.end(before));
+        Ok(Self { rows_decoded: start, rows_read: start, ..reader })
+    }
+
+    /// Returns the index of the next row in the file.
+    pub fn next_row(&self) -> u64 {
+        self.rows_read
+    }
+
     fn read_next(&mut self) -> Option<Result<T, ReadError>> {
         if self.rows_read == self.rows_decoded {
             if self.rows_read == self.row_groups.rows() {
