@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::Args;
 use rolltap_orchestrator::job::config::OwnConfig;
-use rolltap_proxy::{CertificateFiles, HttpProxy, PlaneTls, UpstreamTls};
+use rolltap_proxy::{CertificateFiles, HttpProxy, PlaneTls, SessionHeaders, UpstreamTls};
 use serde::Deserialize;
 
 /// Settings of connections to upstreams, each a flag, an environment variable, and a key of the files of `rolltap proxy` and
@@ -35,6 +35,13 @@ pub(crate) struct UpstreamConnectionOptions {
     /// effect on upstreams.
     #[arg(long, env = "ROLLTAP_UPSTREAM_HTTP_PROXY", value_name = "URL", hide_env_values = true)]
     pub(crate) upstream_http_proxy: Option<String>,
+    /// Send the session id of a conversation to upstreams in this header. Repeat the flag for several headers; `none`
+    /// sends no id. [default: X-Session-ID]
+    ///
+    /// Routers send requests of one session to one engine, whose prefix cache has the conversation. vLLM reads
+    /// X-Session-ID. The id is made of the trial's name and the number of the conversation.
+    #[arg(long, env = "ROLLTAP_SESSION_HEADER", value_name = "NAME", value_delimiter = ',')]
+    pub(crate) session_header: Vec<String>,
 }
 
 /// Settings of TLS on the planes of a proxy, each a flag, an environment variable, and a key of the files of
@@ -69,12 +76,20 @@ impl UpstreamConnectionOptions {
         if self.upstream_http_proxy.is_none() {
             self.upstream_http_proxy.clone_from(&file.upstream_http_proxy);
         }
+        if self.session_header.is_empty() {
+            self.session_header.clone_from(&file.session_header);
+        }
     }
 
     /// Parses the URL of the HTTP proxy.
     pub(crate) fn http_proxy(&self) -> anyhow::Result<Option<HttpProxy>> {
         let url = self.upstream_http_proxy.as_deref();
         url.map(|url| url.parse().context("upstream_http_proxy")).transpose()
+    }
+
+    /// Parses the names of the session headers.
+    pub(crate) fn session_headers(&self) -> anyhow::Result<SessionHeaders> {
+        SessionHeaders::named(&self.session_header).context("session_header")
     }
 
     /// Returns the files. The proxy reads them if an upstream has https.

@@ -223,11 +223,18 @@ fn proxy(job: &JobConfig, own: OwnConfig, arguments: Arguments) -> anyhow::Resul
     let public = public_place(&own, arguments.plane_tls.files()?)?;
     let render = arguments.prompts.render_settings()?;
     let http_proxy = arguments.upstream_connections.http_proxy()?;
+    let session_headers = arguments.upstream_connections.session_headers()?;
     let tls = arguments.upstream_connections.files()?;
     let api_key = arguments.upstream_api_key.or(own.upstream_api_key);
     if !arguments.upstream.is_empty() {
-        let upstreams =
-            Box::new(Upstreams { addresses: arguments.upstream, api_key, render, tls, http_proxy });
+        let upstreams = Box::new(Upstreams {
+            addresses: arguments.upstream,
+            api_key,
+            render,
+            tls,
+            http_proxy,
+            session_headers,
+        });
         return Ok(ProxyChoice::Embedded { upstreams, public });
     }
     // Harbor's agents may name the upstream themselves. The section `rolltap` of the file overrides them.
@@ -236,7 +243,7 @@ fn proxy(job: &JobConfig, own: OwnConfig, arguments: Arguments) -> anyhow::Resul
         _ => (own.upstream, api_key),
     };
     let addresses = urls.iter().map(|url| url.parse()).collect::<Result<Vec<Address>, _>>()?;
-    let upstreams = Box::new(Upstreams { addresses, api_key, render, tls, http_proxy });
+    let upstreams = Box::new(Upstreams { addresses, api_key, render, tls, http_proxy, session_headers });
     Ok(ProxyChoice::Embedded { upstreams, public })
 }
 

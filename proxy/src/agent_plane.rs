@@ -161,8 +161,14 @@ impl AgentPlane {
             return Err(CallRefusal::Sealed.into());
         }
         let trial_id = &trial.opened().facts.trial_id;
-        let sent =
-            self.lifecycle.upstream.send(trial_id, Method::GET, "/v1/models", &parts.headers, Bytes::new());
+        let sent = self.lifecycle.upstream.send(
+            trial_id,
+            Method::GET,
+            "/v1/models",
+            &parts.headers,
+            None,
+            Bytes::new(),
+        );
         let (head, body) = sent.await?.into_parts();
         let head = head_for_agent(head);
         let names = self.names(trial);

@@ -48,6 +48,6 @@ pub use rolltap_rollout::training::TrainingPolicy;
 pub use settings::{ImplicitTrials, Settings};
 pub use start::{RunningProxy, ShutdownError, StartError, start};
 pub use upstream::{
-    Address, AskError, HttpProxy, InvalidAddress, InvalidHttpProxy, PoolSettings, SamplingDefaults,
-    UpstreamClient, UpstreamTls,
+    Address, AskError, HttpProxy, InvalidAddress, InvalidHttpProxy, InvalidSessionHeader, PoolSettings,
+    SamplingDefaults, SessionHeaders, UpstreamClient, UpstreamTls,
 };

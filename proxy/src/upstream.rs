@@ -18,6 +18,8 @@ mod replica;
 mod schema;
 mod send_error;
 mod served_by;
+mod session;
+mod session_end;
 mod settings;
 mod tls;
 
@@ -34,6 +36,8 @@ pub(crate) use replica::{Replica, ReplicaId};
 pub(crate) use schema::IdsPlace;
 pub(crate) use send_error::SendError;
 pub(crate) use served_by::ServedBy;
+pub(crate) use session::Session;
+pub use session::{InvalidSessionHeader, SessionHeaders};
 pub use settings::PoolSettings;
 pub use tls::UpstreamTls;
 

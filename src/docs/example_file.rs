@@ -12,7 +12,7 @@ use crate::proxy::{FileTables, ProxyConfig};
 pub(super) const REQUIRED: &str = "upstream";
 
 /// Values for the settings without a default that is a value, in TOML.
-const EXAMPLES: [(&str, &str); 35] = [
+const EXAMPLES: [(&str, &str); 36] = [
     ("upstream", r#"["http://127.0.0.1:8000"]"#),
     ("upstream_api_key", r#""…""#),
     ("upstream_api_keys", r#"{ "http://127.0.0.1:8001" = "…" }"#),
@@ -28,6 +28,7 @@ const EXAMPLES: [(&str, &str); 35] = [
     ("upstream_client_cert", r#""/etc/rolltap/client.pem""#),
     ("upstream_client_key", r#""/etc/rolltap/client.key""#),
     ("upstream_http_proxy", r#""http://proxy.example:3128""#),
+    ("session_header", r#"["X-Session-ID"]"#),
     ("tls_cert", r#""/etc/rolltap/tls.pem""#),
     ("tls_key", r#""/etc/rolltap/tls.key""#),
     ("implicit_trials", r#""loopback""#),

@@ -47,6 +47,7 @@ impl ProxyConfig {
             pool: PoolSettings {
                 generation_defaults: options.generation_defaults.map(Into::into).unwrap_or_default(),
                 http_proxy: upstream_connections.http_proxy()?,
+                session_headers: upstream_connections.session_headers()?,
                 tls: upstream_connections.files()?,
                 ..PoolSettings::default()
             },

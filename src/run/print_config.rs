@@ -79,6 +79,7 @@ fn merge_own(file: &mut JobFile, arguments: &Arguments) {
     own.upstream_client_cert = connections.upstream_client_cert;
     own.upstream_client_key = connections.upstream_client_key;
     own.upstream_http_proxy = connections.upstream_http_proxy;
+    own.session_header = connections.session_header;
     own.tls_cert.clone_from(&arguments.plane_tls.tls_cert);
     own.tls_key.clone_from(&arguments.plane_tls.tls_key);
 }

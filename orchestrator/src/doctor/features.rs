@@ -60,14 +60,17 @@ pub(super) fn endpoints(description: &[u8], ledger: &mut Ledger) {
     ledger.ok("weights", found);
 }
 
-/// Notes whether chat requests have a session id, by which a router finds the replica of an earlier call.
+/// Notes whether the server takes session ids, by which a router finds the replica of an earlier call. A server that takes
+/// them in the header also has them in the body.
 pub(super) fn session_id(description: Option<&[u8]>, ledger: &mut Ledger) {
     let takes = description.map(|text| memchr::memmem::find(text, b"\"session_id\"").is_some());
     ledger.ok(
         "session id",
         match takes {
-            Some(true) => "requests may have a session_id",
-            Some(false) => "requests have no session_id, which vLLM 0.32 added",
+            Some(true) => {
+                "the server reads X-Session-ID, so a router can keep each conversation at one engine"
+            }
+            Some(false) => "the server reads no X-Session-ID, which vLLM 0.32 added",
             None => "unknown, because GET /openapi.json is not answered",
         },
     );
@@ -113,8 +116,8 @@ mod tests {
         [Some(true), Some(false), None].into_iter().for_each(|has| parsers(has, &mut ledger));
         let found = serde_json::to_value(ledger.into_findings()).unwrap();
         for (at, verdict, part) in [
-            (0, "ok", "may have"),
-            (1, "ok", "have no session_id"),
+            (0, "ok", "the server reads X-Session-ID"),
+            (1, "ok", "reads no X-Session-ID"),
             (2, "ok", "unknown"),
             (3, "ok", "parses"),
             (4, "degraded", "has no parser"),

@@ -91,8 +91,12 @@ impl JobProxy {
         };
         let addresses = upstreams.authorized()?;
         let on_loopback = Settings::on_loopback(addresses, data_dir);
-        let pool =
-            PoolSettings { tls: upstreams.tls, http_proxy: upstreams.http_proxy, ..PoolSettings::default() };
+        let pool = PoolSettings {
+            tls: upstreams.tls,
+            http_proxy: upstreams.http_proxy,
+            session_headers: upstreams.session_headers,
+            ..PoolSettings::default()
+        };
         let settings =
             Settings { listen, public_url, agent_tls, render: upstreams.render, pool, traces, ..on_loopback };
         let proxy = rolltap_proxy::start(settings).await?;

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use rolltap_proxy::traces::TraceSettings;
 use rolltap_proxy::{
-    Address, History, HttpProxy, InvalidAddress, PlaneTls, PublicUrl, RenderSettings, UpstreamTls,
+    Address, History, HttpProxy, InvalidAddress, PlaneTls, PublicUrl, RenderSettings, SessionHeaders,
+    UpstreamTls,
 };
 use serde_json::{Map, Value};
 
@@ -170,6 +171,8 @@ pub struct Upstreams {
     pub tls: UpstreamTls,
     /// The HTTP proxy between the proxy and the servers.
     pub http_proxy: Option<HttpProxy>,
+    /// The headers in which the servers get the session id of a conversation.
+    pub session_headers: SessionHeaders,
 }
 
 impl Upstreams {

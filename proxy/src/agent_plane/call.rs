@@ -23,7 +23,7 @@ use crate::trial::keep_alive::IdleTimer;
 use crate::trial::retry::{Fingerprint, Mark};
 use crate::trial::tap::{TapBody, WholeBody};
 use crate::trial::{CallRefusal, Candidate};
-use crate::upstream::UpstreamBody;
+use crate::upstream::{Session, UpstreamBody};
 
 /// The statuses with which vLLM rejects an invalid request.
 const REFUSALS: [StatusCode; 3] =
@@ -46,7 +46,15 @@ pub(super) struct OutgoingCall {
     pub(super) body: Bytes,
     /// The request with its prompt as token ids. `None` if the conversation continues no recorded tokens.
     by_ids: Option<Bytes>,
+    session: Session,
     pub(super) adapter: ResponseAdapter,
+}
+
+/// How the prompt of a call goes upstream.
+struct PlannedPrompt {
+    session: Session,
+    /// The request with its prompt as token ids. `None` if the conversation continues no recorded tokens.
+    by_ids: Option<Bytes>,
 }
 
 /// How the body of an answer reaches the agent.
@@ -162,34 +170,37 @@ impl AgentPlane {
         translated: TranslatedCall<'_>,
     ) -> Result<OutgoingCall, AgentError> {
         let TranslatedCall { path, text, has_media, adapter } = translated;
-        let mut by_ids = None;
+        let mut prompt = PlannedPrompt { session: Session::OfTrial, by_ids: None };
         if adapter.is_chat() && call.trial().opened().history != History::Off {
-            by_ids = self.prompt_as_ids(call, &text, has_media).await?;
+            prompt = self.plan_prompt(call, &text, has_media).await?;
         }
+        let PlannedPrompt { session, by_ids } = prompt;
         // A request that needs no edit goes upstream as the agent's own bytes, without a copy.
         let body = match text {
             Cow::Borrowed(_) => request.body.clone(),
             Cow::Owned(edited) => Bytes::from(edited),
         };
-        Ok(OutgoingCall { path, body, by_ids, adapter })
+        Ok(OutgoingCall { path, body, by_ids, session, adapter })
     }
 
-    /// Plans the prompt of a chat request. Returns the request with its prompt as token ids, or `None` if its conversation
-    /// continues no recorded tokens.
-    async fn prompt_as_ids(
+    /// Plans the prompt of a chat request.
+    async fn plan_prompt(
         &self,
         call: &InFlightCall,
         text: &str,
         has_media: bool,
-    ) -> Result<Option<Bytes>, AgentError> {
+    ) -> Result<PlannedPrompt, AgentError> {
         let trial = call.trial();
         let (trial_id, history) = (&trial.opened().facts.trial_id, trial.opened().history);
         let planned = self.prefix.plan(trial_id, trial.memory(), text, history, has_media).await;
-        let Some(plan) = planned else { return Ok(None) };
+        let Some(plan) = planned else {
+            return Ok(PlannedPrompt { session: Session::OfTrial, by_ids: None });
+        };
+        let session = plan.session;
         let place = self.lifecycle.upstream.ids_place(trial_id);
         let by_ids = plan.ids.as_ref().and_then(|ids| prompt_ids::given(text, ids, place)).map(Bytes::from);
         call.record(|recorder| recorder.planned(plan))?;
-        Ok(by_ids)
+        Ok(PlannedPrompt { session, by_ids })
     }
 
     /// Sends the request and records the head of its answer. A request by ids that upstream refuses is sent again with
@@ -203,7 +214,8 @@ impl AgentPlane {
         let trial_id = &call.trial().opened().facts.trial_id;
         let send = |body| {
             let headers = &request.parts.headers;
-            self.lifecycle.upstream.send(trial_id, Method::POST, outgoing.path, headers, body)
+            let session = Some(outgoing.session);
+            self.lifecycle.upstream.send(trial_id, Method::POST, outgoing.path, headers, session, body)
         };
         let sent = match outgoing.by_ids.clone() {
             Some(by_ids) => {

@@ -22,7 +22,7 @@ impl AgentPlane {
         let body = dialect::prepare_count(endpoint, &request.body, self.names(trial), self.media)?;
         let trial_id = &trial.opened().facts.trial_id;
         let upstream = &self.lifecycle.upstream;
-        let sent = upstream.send(trial_id, Method::POST, "/tokenize", &parts.headers, body.into());
+        let sent = upstream.send(trial_id, Method::POST, "/tokenize", &parts.headers, None, body.into());
         let (head, body) = sent.await?.into_parts();
         let mut head = head_for_agent(head);
         let body = read_answer(body, self.longest_silence).await?;

@@ -1,7 +1,7 @@
 //! The conversations of a trial, and the search for the answer that a request continues.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rolltap_rollout::branch_cause::BranchCause;
@@ -15,6 +15,7 @@ use super::node::{Node, RenderedPrompt};
 use super::request::{InputTexts, PromptInputs, PromptRequest};
 use crate::common::redaction::Redaction;
 use crate::store::{CallEntry, PromptMaker, StoredConversation};
+use crate::upstream::Session;
 use crate::wire::json_edit::Object;
 
 /// The minimum length in bytes of an answer that is recognised in another conversation. Shorter answers may be common
@@ -41,8 +42,8 @@ struct MemoryState {
     inputs: HashMap<Fingerprint, Arc<PromptInputs>>,
     /// The latest answers that are long enough to be recognised.
     telling: VecDeque<TellingAnswer>,
-    /// The meaning of each conversation's first message that is not an instruction.
-    tasks: HashSet<Fingerprint>,
+    /// The meaning of each conversation's first message that is not an instruction, with the number of the conversation.
+    tasks: HashMap<Fingerprint, u32>,
     /// Set when the trial takes no further calls: nothing is stored any more.
     is_closed: bool,
 }
@@ -68,6 +69,9 @@ pub(super) struct Looked {
     /// The request's messages as they were sent.
     pub(super) conversation: Arc<Link>,
     pub(super) inputs: Arc<PromptInputs>,
+    /// The session of all requests that begin with the same task. It stays the same if the agent or the template changes
+    /// later messages.
+    pub(super) session: Session,
 }
 
 /// The answer that a request continues.
@@ -146,7 +150,9 @@ impl Memory {
         let known = state.said.known(&messages);
         let found = state.find(&messages, &known, &inputs);
         let conversation = state.remember(&messages)?;
-        Some(Looked { found, conversation, inputs })
+        let number = task(&messages).and_then(|task| state.tasks.get(&task).copied());
+        let session = number.map_or(Session::OfTrial, Session::OfConversation);
+        Some(Looked { found, conversation, inputs, session })
     }
 
     /// Returns the conversation that continues an answer, with the answer and all earlier messages in their stored
@@ -317,7 +323,7 @@ impl MemoryState {
             return BranchCause::Compaction;
         }
         match task(messages) {
-            Some(task) if !self.tasks.contains(&task) => BranchCause::SubAgent,
+            Some(task) if !self.tasks.contains_key(&task) => BranchCause::SubAgent,
             _ => BranchCause::HistoryEdited,
         }
     }
@@ -340,7 +346,10 @@ impl MemoryState {
     }
 
     fn remember(&mut self, messages: &[Arc<StoredMessage>]) -> KnownConversation {
-        self.tasks.extend(task(messages));
+        if let Some(task) = task(messages) {
+            let next = u32::try_from(self.tasks.len()).unwrap_or(u32::MAX);
+            self.tasks.entry(task).or_insert(next);
+        }
         self.said.extended(None, messages)
     }
 }

@@ -18,12 +18,14 @@ use super::{ExactPrefix, Ready};
 use crate::common::history::History;
 use crate::common::redaction::Redaction;
 use crate::store::StoredConversation;
+use crate::upstream::Session;
 
 /// The decision about a call's prompt.
 #[derive(Debug)]
 pub(crate) struct Plan {
     prefix: Arc<ExactPrefix>,
     pub(crate) continuation: Continuation,
+    pub(crate) session: Session,
     /// The ids of the prompt, or `None` if the server renders the messages.
     pub(crate) ids: Option<TokenList>,
     seed: PendingAnswer,
@@ -44,15 +46,17 @@ impl ExactPrefix {
     ) -> Option<Plan> {
         let request = PromptRequest::read(body)?;
         let needs_messages = request.needs_messages.or(has_media.then_some("media"));
-        let Looked { found, conversation, inputs } = memory.find(&request)?;
+        let Looked { found, conversation, inputs, session } = memory.find(&request)?;
         // A prompt with media or a truncated prompt proves nothing about the template.
         let maker = if needs_messages.is_some() { Maker::ServerOtherwise } else { Maker::Server };
         let rendered = PendingAnswer { conversation, inputs, maker };
         let (node, new, is_edited) = match found {
-            Predecessor::New(cause) => return Some(self.by_text(Continuation::Fresh { cause }, rendered)),
+            Predecessor::New(cause) => {
+                return Some(self.by_text(Continuation::Fresh { cause }, session, rendered));
+            }
             Predecessor::Otherwise { parent, cause } => {
                 let continuation = Continuation::Rendered { parent, cause, class: None };
-                return Some(self.by_text(continuation, rendered));
+                return Some(self.by_text(continuation, session, rendered));
             }
             Predecessor::Continues { node, new, is_edited } => (node, new, is_edited),
         };
@@ -77,17 +81,22 @@ impl ExactPrefix {
                     maker: Maker::Here(standing),
                 };
                 let continuation = Continuation::Spliced { parent: node.name(), class, is_edited };
-                Plan { prefix: Arc::clone(self), continuation, ids: Some(ids), seed, rendered }
+                Plan { prefix: Arc::clone(self), continuation, session, ids: Some(ids), seed, rendered }
             }
             Err(Unspliced { cause, class, reason }) => {
                 tracing::debug!(parent = %node.name().call_id, %cause, reason, "the prompt is left to the server");
-                self.by_text(Continuation::Rendered { parent: node.name(), cause, class }, rendered)
+                self.by_text(Continuation::Rendered { parent: node.name(), cause, class }, session, rendered)
             }
         })
     }
 
-    fn by_text(self: &Arc<Self>, continuation: Continuation, rendered: PendingAnswer) -> Plan {
-        Plan { prefix: Arc::clone(self), continuation, ids: None, seed: rendered.clone(), rendered }
+    fn by_text(
+        self: &Arc<Self>,
+        continuation: Continuation,
+        session: Session,
+        rendered: PendingAnswer,
+    ) -> Plan {
+        Plan { prefix: Arc::clone(self), continuation, session, ids: None, seed: rendered.clone(), rendered }
     }
 
     /// Splices on a blocking thread: rendering a long conversation takes longer than other streams may wait. Asks the

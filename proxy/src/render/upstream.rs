@@ -85,7 +85,7 @@ impl UpstreamRenderer<'_> {
         let headers =
             HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
         let body = serde_json::to_vec(body).map_err(|error| failed(path, error.to_string()))?;
-        let sent = self.pool.send(self.trial, Method::POST, path, &headers, body.into());
+        let sent = self.pool.send(self.trial, Method::POST, path, &headers, None, body.into());
         let (head, body) = sent.await.map_err(|error| failed(path, error.to_string()))?.into_parts();
         let bytes = body.whole(LIMITS).await.map_err(|error| failed(path, error.to_string()))?;
         if !head.status.is_success() {

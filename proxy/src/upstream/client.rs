@@ -78,7 +78,8 @@ impl UpstreamClient {
     /// The server does not answer, or its answer breaks off.
     pub async fn get(&self, path: &str) -> Result<Response<Bytes>, AskError> {
         let headers = HeaderMap::new();
-        let question = Outgoing { method: Method::GET, path, headers: &headers, body: Bytes::new() };
+        let question =
+            Outgoing { method: Method::GET, path, headers: &headers, session: None, body: Bytes::new() };
         self.ask(&question.to_server(&self.address).map_err(Reason::Send)?).await
     }
 

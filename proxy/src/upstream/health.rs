@@ -203,7 +203,8 @@ impl Watcher {
 
     async fn ask(&self, path: &str) -> Result<(StatusCode, Bytes), SendFailure> {
         let headers = HeaderMap::new();
-        let request = Outgoing { method: Method::GET, path, headers: &headers, body: Bytes::new() };
+        let request =
+            Outgoing { method: Method::GET, path, headers: &headers, session: None, body: Bytes::new() };
         self.answer_to(&request).await
     }
 

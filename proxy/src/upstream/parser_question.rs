@@ -37,7 +37,13 @@ pub(super) fn headers() -> HeaderMap {
 
 /// Returns the question with its [`headers`].
 pub(super) fn question(headers: &HeaderMap) -> Outgoing<'_> {
-    Outgoing { method: Method::POST, path: PATH, headers, body: Bytes::from_static(QUESTION.as_bytes()) }
+    Outgoing {
+        method: Method::POST,
+        path: PATH,
+        headers,
+        session: None,
+        body: Bytes::from_static(QUESTION.as_bytes()),
+    }
 }
 
 /// Whether the server's description (`GET /openapi.json`) contains the path.

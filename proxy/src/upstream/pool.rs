@@ -14,6 +14,8 @@ use super::health::watch;
 use super::http1::{Connections, ServerTls};
 use super::replica::{Outgoing, Replica, ReplicaId};
 use super::send_error::{SendError, SendFailure};
+use super::session::{Session, UsedSessions};
+use super::session_end::{SessionEnd, SessionEnds};
 use super::tls::Connector;
 use super::{Address, IdsPlace, ModelCard};
 use crate::common::metrics::{FlawCounts, UpstreamCounts};
@@ -36,11 +38,19 @@ pub(crate) struct Pool {
     tls: OnceLock<Connector>,
     /// The replica of each trial, for the sake of the prefix cache. It is chosen at the trial's first call, and changes
     /// only if it takes no calls.
-    homes: DashMap<TrialId, Arc<Replica>>,
+    homes: DashMap<TrialId, Home>,
+    session_ends: SessionEnds,
     load: Arc<Load>,
     policy: Arc<Policy>,
     store: Store,
     flaws: FlawCounts,
+}
+
+/// The replica of a trial, and the sessions of its requests.
+#[derive(Debug)]
+struct Home {
+    replica: Arc<Replica>,
+    sessions: UsedSessions,
 }
 
 #[derive(Debug, Default)]
@@ -74,6 +84,7 @@ impl Pool {
             replicas: RwLock::default(),
             tls: OnceLock::new(),
             homes: DashMap::new(),
+            session_ends: SessionEnds::start(),
             load: Arc::default(),
             policy,
             store,
@@ -178,15 +189,22 @@ impl Pool {
         method: Method,
         path: &str,
         headers: &HeaderMap,
+        session: Option<Session>,
         body: Bytes,
     ) -> Result<Response<UpstreamBody>, SendError> {
-        let request = Outgoing { method, path, headers, body };
+        let session = session.filter(|_| !self.settings.session_headers.is_off());
+        let header = session.and_then(|session| session.header_value(trial));
+        let names = self.settings.session_headers.names();
+        let request = Outgoing { method, path, headers, session: header.map(|value| (names, value)), body };
         let mut tried = Vec::new();
         let mut was_closed = false;
         loop {
             let lease = self.lease(trial, request.is_question(), &tried).await?;
             let replica = Arc::clone(&lease.served_by.replica);
             tried.push(replica.id);
+            if let (Some(session), Some(mut home)) = (session, self.homes.get_mut(trial)) {
+                home.sessions.add(session);
+            }
             match replica.send(self.patience, &request).await {
                 Ok(response)
                     if response.status() == StatusCode::SERVICE_UNAVAILABLE && self.has_other(&tried) => {}
@@ -240,7 +258,7 @@ impl Pool {
     /// Returns the trial's own replica, or the least busy replica. The latter becomes the trial's own if the trial has
     /// none that takes calls.
     fn choose(&self, trial: &TrialId, is_question: bool, tried: &[ReplicaId]) -> Option<Arc<Replica>> {
-        let home = self.homes.get(trial).map(|home| Arc::clone(&home)).filter(|home| home.takes_calls());
+        let home = self.home(trial).filter(|home| home.takes_calls());
         if let Some(home) = home.as_ref().filter(|home| !tried.contains(&home.id)) {
             return Some(Arc::clone(home));
         }
@@ -257,8 +275,9 @@ impl Pool {
         if home.is_none() && !is_question {
             chosen.trials.fetch_add(1, Ordering::Relaxed);
             // Replaces a replica that takes no calls, or the choice of a concurrent first call.
-            if let Some(before) = self.homes.insert(trial.clone(), Arc::clone(&chosen)) {
-                before.trials.fetch_sub(1, Ordering::Relaxed);
+            let home = Home { replica: Arc::clone(&chosen), sessions: UsedSessions::default() };
+            if let Some(before) = self.homes.insert(trial.clone(), home) {
+                before.replica.trials.fetch_sub(1, Ordering::Relaxed);
             }
         }
         Some(chosen)
@@ -277,32 +296,38 @@ impl Pool {
         }
     }
 
-    /// Forgets the replica of a trial that makes no further call.
+    /// Forgets the replica of a trial that makes no further call, and announces the end of its sessions.
     pub(crate) fn forget(&self, trial: &TrialId) {
-        if let Some((_, home)) = self.homes.remove(trial) {
-            home.trials.fetch_sub(1, Ordering::Relaxed);
+        if let Some((_, Home { replica, sessions })) = self.homes.remove(trial) {
+            replica.trials.fetch_sub(1, Ordering::Relaxed);
+            self.session_ends.add(SessionEnd { replica, trial: trial.clone(), sessions });
         }
+    }
+
+    /// Returns the trial's own replica.
+    fn home(&self, trial: &TrialId) -> Option<Arc<Replica>> {
+        self.homes.get(trial).map(|home| Arc::clone(&home.replica))
     }
 
     /// Whether the trial's replica accepts prompts as ids, as far as is known.
     pub(crate) fn takes_ids(&self, trial: &TrialId) -> bool {
-        self.homes.get(trial).is_none_or(|home| home.takes_ids())
+        self.home(trial).is_none_or(|home| home.takes_ids())
     }
 
     /// Whether the trial's replica parses answers, as far as is known.
     pub(crate) fn has_parser(&self, trial: &TrialId) -> bool {
-        self.homes.get(trial).is_some_and(|home| home.has_parser())
+        self.home(trial).is_some_and(|home| home.has_parser())
     }
 
     /// Returns the place where the trial's replica accepts id prompts, as far as is known.
     pub(crate) fn ids_place(&self, trial: &TrialId) -> IdsPlace {
-        self.homes.get(trial).map_or_else(IdsPlace::default, |home| home.ids_place())
+        self.home(trial).map_or_else(IdsPlace::default, |home| home.ids_place())
     }
 
     /// Returns the model card of the trial's replica, or of any other replica, because all serve the same model. Waits
     /// up to `MODEL_PATIENCE` for servers that have not been asked yet.
     pub(crate) async fn model_card(&self, trial: &TrialId) -> Arc<ModelCard> {
-        if let Some(card) = self.homes.get(trial).and_then(|home| home.card()) {
+        if let Some(card) = self.home(trial).and_then(|home| home.card()) {
             return card;
         }
         let replicas = self.replicas();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Method, Response, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, header};
 use rolltap_rollout::call::Flaw;
 use tokio::sync::{Notify, watch};
 
@@ -44,6 +44,8 @@ pub(crate) struct Replica {
     connections: Arc<Connections>,
     standing: Mutex<Eligibility>,
     is_draining: AtomicBool,
+    /// Whether its call for the end of a session is not known to be missing.
+    ends_sessions: AtomicBool,
     /// The number of calls in flight.
     pub(crate) in_flight: AtomicUsize,
     /// The number of trials whose own replica this is.
@@ -88,6 +90,7 @@ impl Replica {
             address,
             standing: Mutex::new(Eligibility::In { failed: 0 }),
             is_draining: AtomicBool::new(false),
+            ends_sessions: AtomicBool::new(true),
             in_flight: AtomicUsize::new(0),
             trials: AtomicUsize::new(0),
             version: AtomicI32::new(policy.current().ordinal),
@@ -248,6 +251,16 @@ impl Replica {
         self.ids_support.ignored()
     }
 
+    /// Whether it may have a call for the end of a session.
+    pub(super) fn ends_sessions(&self) -> bool {
+        self.ends_sessions.load(Ordering::Relaxed)
+    }
+
+    /// Notes that it has no call for the end of a session.
+    pub(super) fn has_no_end_of_sessions(&self) {
+        self.ends_sessions.store(false, Ordering::Relaxed);
+    }
+
     pub(super) fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -263,6 +276,8 @@ pub(super) struct Outgoing<'a> {
     pub(super) method: Method,
     pub(super) path: &'a str,
     pub(super) headers: &'a HeaderMap,
+    /// The names of the session headers with the session id. `None` for a request without a session.
+    pub(super) session: Option<(&'a [HeaderName], HeaderValue)>,
     pub(super) body: Bytes,
 }
 
@@ -273,6 +288,9 @@ impl Outgoing<'_> {
         let mut head = head.map_err(|error| SendFailure::Broken(error.to_string()))?;
         for name in &FORWARDED {
             self.headers.get(name).iter().for_each(|value| head.add(name, value));
+        }
+        if let Some((names, id)) = &self.session {
+            names.iter().for_each(|name| head.add(name, id));
         }
         // The proxy's own key replaces the credentials of the agent.
         address.authorization().iter().for_each(|value| head.add(&header::AUTHORIZATION, value));

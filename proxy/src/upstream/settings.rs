@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::session::SessionHeaders;
 use super::tls::UpstreamTls;
 use super::{HttpProxy, SamplingDefaults};
 
@@ -16,6 +17,8 @@ pub struct PoolSettings {
     pub tls: UpstreamTls,
     /// The HTTP proxy between this proxy and all servers. The environment never decides it.
     pub http_proxy: Option<HttpProxy>,
+    /// The headers with the id of a request's conversation, for engines and routers.
+    pub session_headers: SessionHeaders,
 }
 
 impl Default for PoolSettings {
@@ -26,6 +29,7 @@ impl Default for PoolSettings {
             generation_defaults: SamplingDefaults::default(),
             tls: UpstreamTls::default(),
             http_proxy: None,
+            session_headers: SessionHeaders::default(),
         }
     }
 }

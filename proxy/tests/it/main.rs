@@ -39,6 +39,7 @@ mod retries;
 mod reward_versions;
 mod rewards;
 mod roles;
+mod sessions;
 mod slow_readers;
 mod steering;
 mod tls;

@@ -123,8 +123,19 @@ async fn only_harmless_headers_go_upstream() {
     names.sort_unstable();
     assert_eq!(
         names,
-        ["accept", "content-length", "content-type", "host", "traceparent", "user-agent", "x-request-id",]
+        [
+            "accept",
+            "content-length",
+            "content-type",
+            "host",
+            "traceparent",
+            "user-agent",
+            "x-request-id",
+            "x-session-id",
+        ]
     );
+    // The id is the proxy's own, not that of the agent.
+    assert!(heads[0].contains(&format!("x-session-id: {}.0\r\n", trial.trial_id)), "{}", heads[0]);
 }
 
 #[tokio::test]

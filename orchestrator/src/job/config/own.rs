@@ -30,6 +30,8 @@ pub struct OwnConfig {
     pub upstream_client_key: Option<PathBuf>,
     /// The URL of the HTTP proxy between the proxy and its upstreams.
     pub upstream_http_proxy: Option<String>,
+    /// The names of the headers in which upstreams get the session id of a conversation.
+    pub session_header: Vec<String>,
     /// The certificate with which the proxy serves agents. It requires `listen` and `public_url`.
     pub tls_cert: Option<PathBuf>,
     /// The private key of that certificate.
@@ -85,13 +87,14 @@ pub struct OwnConfig {
 }
 
 /// The fields above. A test checks that the two lists agree.
-pub(super) const KEYS: [&str; 32] = [
+pub(super) const KEYS: [&str; 33] = [
     "upstream",
     "upstream_api_key",
     "upstream_ca",
     "upstream_client_cert",
     "upstream_client_key",
     "upstream_http_proxy",
+    "session_header",
     "tls_cert",
     "tls_key",
     "preflight",

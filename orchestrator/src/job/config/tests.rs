@@ -197,7 +197,8 @@ fn every_key_of_our_own_is_one() {
         "chat_template_content_format": "auto", "exclude_tools_when_tool_choice_none": true,
         "environment": "local", "n_concurrent_per_task": 1, "max_empty_trials": 0,
         "trial_deadline_sec": 60.0, "listen": "0.0.0.0:7070", "public_url": "https://h",
-        "upstream_ca": ["a"], "upstream_client_cert": "c", "upstream_client_key": "k", "upstream_http_proxy": "http://p", "tls_cert": "c", "tls_key": "k",
+        "upstream_ca": ["a"], "upstream_client_cert": "c", "upstream_client_key": "k", "upstream_http_proxy": "http://p",
+        "session_header": ["x-session-id"], "tls_cert": "c", "tls_key": "k",
         "preflight": false, "reward": "mean", "task_rewards": {"a-*": "b=1"}, "skip_invalid": true,
         "kill_agent_processes": true, "messages": true,
     });

@@ -30,7 +30,7 @@ impl Trial {
     fn asks(&self, body: &Value) -> Asked {
         let text = body.to_string();
         let request = PromptRequest::read(&text).unwrap();
-        let Looked { found, conversation, inputs } = self.memory.find(&request).unwrap();
+        let Looked { found, conversation, inputs, .. } = self.memory.find(&request).unwrap();
         Asked { found, seed: PendingAnswer { conversation, inputs, maker: Maker::Server } }
     }
 
