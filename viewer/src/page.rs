@@ -9,5 +9,7 @@ pub(crate) mod jobs;
 mod layout;
 pub(crate) mod link;
 pub(crate) mod message;
+mod timeline;
+pub(crate) mod records;
 pub(crate) mod tokens;
 pub(crate) mod trial;
