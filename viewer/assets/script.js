@@ -45,7 +45,8 @@ const show = (token) => {
   const parts = [`token ${token.id.slice(1)}`, `id ${token.dataset.i}`, JSON.stringify(token.textContent)];
   if (token.dataset.l !== undefined) parts.push(`logprob ${token.dataset.l}`);
   parts.push(run.dataset.kind ?? "");
-  if (run.dataset.version !== "-1") parts.push(`version ${run.dataset.version}`);
+  if (run.dataset.version && run.dataset.version !== "-1") parts.push(`version ${run.dataset.version}`);
+  if (run.dataset.reason) parts.push(run.dataset.reason);
   if (run.dataset.callId) parts.push(`call ${run.dataset.call}, ${run.dataset.role} (${run.dataset.callId})`);
   facts.textContent = parts.join("  ·  ");
 };

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 pub use files::{TextFile, TrialFile, TrialFiles};
 pub use job::{Job, JobContent};
-pub use trial::{CauseCost, TrialContent, TrialEntry};
+pub use trial::{CauseCost, ExportFacts, TrialContent, TrialEntry};
 
 use self::job::JobKind;
 

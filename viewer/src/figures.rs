@@ -1,6 +1,9 @@
 //! The numbers of a page, computed from trials.
 
 pub(crate) mod alignment;
+pub(crate) mod exported;
 pub(crate) mod histogram;
 pub(crate) mod job;
+pub(crate) mod masks;
+pub(crate) mod pretty;
 pub(crate) mod runs;

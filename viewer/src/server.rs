@@ -102,6 +102,8 @@ fn router(viewer: Arc<Viewer>) -> Router {
         .route("/jobs/{job}/trials/{trial}/files/{name}", get(pages::file))
         .route("/jobs/{job}/trials/{trial}/branches/{branch}", get(pages::branch))
         .route("/jobs/{job}/trials/{trial}/branches/{branch}/tokens", get(pages::tokens))
+        .route("/jobs/{job}/trials/{trial}/records/{format}", get(pages::record))
+        .route("/jobs/{job}/trials/{trial}/records/{format}/tokens", get(pages::record_tokens))
         .route("/assets/{hash}/{name}", get(pages::asset))
         .fallback(pages::no_such_page)
         .layer(from_fn(guard::with_security_headers))

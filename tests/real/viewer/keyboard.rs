@@ -85,6 +85,38 @@ fn a_token_is_reached_from_the_list_of_jobs_by_keys_alone() {
 
 #[test]
 #[ignore = "needs Chromium: run ./scripts/test"]
+fn the_keys_find_the_reason_of_a_masked_token_in_a_record() {
+    let demo = Demo::run();
+    let view = Server::view(demo.jobs());
+    let browser = Browser::start();
+    let rows = demo.rows();
+    let trial = format!("/jobs/demo/trials/{}", rows[0].trial_id);
+    browser.open(&view.page(&trial));
+    browser.value(
+        "[...document.querySelectorAll('.formats a')].find((link) => link.textContent === 'labels').focus()",
+    );
+    browser.press(ENTER, 1);
+    browser.arrives_at(&format!("{trial}/records/labels"));
+    browser.press(RIGHT, 1);
+    browser.until("document.querySelector('#tokens i.at')?.id === 't0'");
+    assert_eq!(browser.value("document.querySelector('#tokens i.at').closest('s') !== null"), true);
+    assert!(browser.text(FACTS).contains("masked  ·  prompt"), "{}", browser.text(FACTS));
+    browser.press("n", 1);
+    let start = rows[0].calls[0].start;
+    browser.until(&format!("document.querySelector('#tokens i.at')?.id === 't{start}'"));
+    assert_eq!(browser.value("document.querySelector('#tokens i.at').closest('s')"), serde_json::Value::Null);
+    // The record is that of the export, and its labels mask the prompt.
+    let record = browser.text("document.querySelector('pre').textContent");
+    let record: serde_json::Value =
+        serde_json::from_str(record.lines().collect::<String>().as_str()).unwrap();
+    let labels = record["labels"].as_array().unwrap();
+    assert_eq!((&labels[0], labels.len()), (&serde_json::json!(-100), rows[0].token_ids.len()));
+    browser.press("u", 1);
+    browser.arrives_at(&trial);
+}
+
+#[test]
+#[ignore = "needs Chromium: run ./scripts/test"]
 fn the_help_lists_the_keys_and_a_filter_takes_letters() {
     let demo = Demo::run();
     let view = Server::view(demo.jobs());

@@ -11,7 +11,7 @@ use super::captures;
 use super::files::TrialFiles;
 use super::rows_file;
 use super::state::FilesState;
-use super::trial::{TrialContent, TrialEntry};
+use super::trial::{ExportFacts, TrialContent, TrialEntry};
 
 /// Where the rollouts of a job are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,8 +168,15 @@ impl JobContent {
     pub fn trial(&self, id: &str) -> Option<TrialContent> {
         let entry = self.entry(id)?.clone();
         let files = self.kind.dir().map(|dir| TrialFiles::at(&dir.join(id))).unwrap_or_default();
-        let mut content =
-            TrialContent { entry, rows: Vec::new(), calls: Vec::new(), files, problems: Vec::new() };
+        let export = ExportFacts::default();
+        let mut content = TrialContent {
+            entry,
+            rows: Vec::new(),
+            calls: Vec::new(),
+            export,
+            files,
+            problems: Vec::new(),
+        };
         match (&self.kind, &self.archive) {
             (JobKind::Rows { file, .. }, _) => {
                 content.rows = rows_file::rows_of(file, id, &mut content.problems)

@@ -69,12 +69,13 @@ fn run_of(row: &RolloutRow, run: &Run, texts: &TokenTexts<'_>) -> Markup {
         span class={ "run " (kind) } data-kind=(kind) data-version=(run.version) data-version-class=(run.version.rem_euclid(6))
             data-call=(run.call.map_or(0, |call| call + 1)) data-call-class=(run.call.unwrap_or(0) % 6)
             data-call-id=[call.map(|call| &call.call_id)] data-role=[call.map(|call| &call.role)] {
-            @for at in run.tokens.clone() { (token(row, run, at, texts)) }
+            @for at in run.tokens.clone() { (token(row, run.is_sampled, at, texts)) }
         }
     }
 }
 
-fn token(row: &RolloutRow, run: &Run, at: usize, texts: &TokenTexts<'_>) -> Markup {
+/// Returns one token. Only a sampled token has a logprob.
+pub(super) fn token(row: &RolloutRow, is_sampled: bool, at: usize, texts: &TokenTexts<'_>) -> Markup {
     let id = row.token_ids.get(at).copied().unwrap_or_default();
     let logprob = row.logprobs.get(at).copied().unwrap_or_default();
     let text = texts.text(id);
@@ -85,8 +86,8 @@ fn token(row: &RolloutRow, run: &Run, at: usize, texts: &TokenTexts<'_>) -> Mark
     };
     let special = texts.is_special(id);
     html! {
-        i id={ "t" (at) } class=[class(run, logprob, special)] data-i=(id)
-            data-l=[run.is_sampled.then_some(logprob)] { (shown) }
+        i id={ "t" (at) } class=[class(is_sampled, logprob, special)] data-i=(id)
+            data-l=[is_sampled.then_some(logprob)] { (shown) }
         @if breaks { br; }
     }
 }
@@ -97,9 +98,9 @@ pub(crate) fn class_of(logprob: f32) -> usize {
 }
 
 /// Returns the classes of a token. `None` for an ordinary token of a prompt.
-fn class(run: &Run, logprob: f32, is_special: bool) -> Option<String> {
+fn class(is_sampled: bool, logprob: f32, is_special: bool) -> Option<String> {
     let class = class_of(logprob);
-    match (run.is_sampled, is_special) {
+    match (is_sampled, is_special) {
         (true, true) => Some(format!("l{class} special")),
         (true, false) => Some(format!("l{class}")),
         (false, true) => Some("special".to_owned()),

@@ -28,6 +28,7 @@ pub(crate) fn page(links: &Links, job: &Job, trial: &TrialContent) -> Markup {
         (rewards(trial))
         @if !trial.calls.is_empty() { (timeline(trial)) }
         (branches(links, job, trial))
+        (super::records::links(links, job, trial))
         @if !trial.calls.is_empty() { (calls(trial)) }
         @if !files.is_empty() {
             h2 { "Files" }

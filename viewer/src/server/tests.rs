@@ -1,3 +1,7 @@
+mod records;
+
+mod trial;
+
 use std::path::PathBuf;
 
 use rolltap_testing::{get, http_client, rollout_row, write_jsonl};
