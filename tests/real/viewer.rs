@@ -13,4 +13,5 @@ mod program;
 mod real_job;
 mod rows;
 mod script;
+mod trial;
 mod widths;

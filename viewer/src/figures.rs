@@ -7,3 +7,5 @@ pub(crate) mod job;
 pub(crate) mod masks;
 pub(crate) mod pretty;
 pub(crate) mod runs;
+pub(crate) mod timeline;
+pub(crate) mod tree;

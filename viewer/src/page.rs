@@ -13,3 +13,4 @@ mod timeline;
 pub(crate) mod records;
 pub(crate) mod tokens;
 pub(crate) mod trial;
+mod tree;

@@ -9,6 +9,7 @@ use super::job::state;
 use super::layout;
 use super::link::Links;
 use super::timeline::{CALLS, timeline};
+use super::tree::tree;
 use crate::collection::{Job, TextFile, TrialContent};
 
 pub(crate) fn page(links: &Links, job: &Job, trial: &TrialContent) -> Markup {
@@ -99,6 +100,7 @@ fn branches(links: &Links, job: &Job, trial: &TrialContent) -> Markup {
         @else {
             table.list {
                 thead { tr {
+            (tree(links, job, trial))
                     th.number scope="col" { "Branch" } th scope="col" { "Starts because of" }
                     th.number scope="col" { "Calls" } th.number scope="col" { "Tokens" }
                     th.number scope="col" { "Sampled" } th.number scope="col" { "Trained" }
