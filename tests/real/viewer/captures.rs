@@ -46,6 +46,12 @@ impl Captures {
 
     /// Records a trial of one call, and returns its id.
     pub(crate) fn record(&self, task: &str, message: &str) -> String {
+        self.record_calls(task, message, 1)
+    }
+
+    /// Records a trial that makes the same call some number of times, and returns its id. The policy version changes
+    /// before each repetition.
+    pub(crate) fn record_calls(&self, task: &str, message: &str, times: usize) -> String {
         let sample = self.recorded.replace(self.recorded.get() + 1);
         let trial = json!({"task_id": task, "group_id": task, "sample_index": sample});
         let trial = self.send(Method::POST, "/v1/trials", &trial);
@@ -53,7 +59,12 @@ impl Captures {
         let messages = json!([{"role": "user", "content": message}]);
         let call = json!({"model": "sim", "messages": messages, "user": message});
         let base = trial["base_urls"]["openai"].as_str().unwrap();
-        self.send(Method::POST, &format!("{base}/chat/completions"), &call);
+        for time in 0..times {
+            if time > 0 {
+                self.send(Method::POST, "/v1/policy", &json!({"version": format!("step-{time}")}));
+            }
+            self.send(Method::POST, &format!("{base}/chat/completions"), &call);
+        }
         self.send(Method::POST, &format!("/v1/trials/{id}/seal"), &json!({}));
         self.send(Method::PUT, &format!("/v1/trials/{id}/reward"), &json!({"rewards": {"reward": 1.0}}));
         id

@@ -1,6 +1,7 @@
 //! The drawings on the page of a trial.
 
 use super::browser::{Browser, ENTER, TAB};
+use super::captures::Captures;
 use super::loading::refusals;
 use super::program::Server;
 use super::rows::{RowsFile, forked};
@@ -38,5 +39,22 @@ fn the_tree_of_a_trial_leads_to_its_branches_and_calls() {
     ));
     browser.until("document.querySelector('#tokens i.at')?.id === location.hash.slice(1)");
     assert_eq!(browser.text("location.pathname"), format!("{trial}/branches/1"));
+    assert_eq!(refusals(&browser), [""; 0]);
+}
+
+#[test]
+#[ignore = "needs Chromium: run ./scripts/test"]
+fn the_timeline_marks_repeated_requests_and_versions() {
+    let captures = Captures::answering("an answer");
+    let trial = captures.record_calls("task", "the same question", 3);
+    let view = Server::view(&captures.data());
+    let browser = Browser::start();
+    browser.open(&view.page(&format!("/jobs/data/trials/{trial}")));
+    let marks = browser.text("document.querySelector('svg.timeline').textContent");
+    assert_eq!(marks.matches('↻').count(), 2, "{marks}");
+    assert!(marks.contains("version 1") && marks.contains("version 2"), "{marks}");
+    assert_eq!(browser.value("document.querySelectorAll('.timeline line.version').length"), 2);
+    let page = browser.text("document.querySelector('main').textContent");
+    assert!(page.contains("repeats the request of an earlier call") && page.contains(", repeats "), "{page}");
     assert_eq!(refusals(&browser), [""; 0]);
 }

@@ -182,6 +182,7 @@ impl JobContent {
                 content.rows = rows_file::rows_of(file, id, &mut content.problems)
             }
             (_, Some(archive)) => captures::read_trial(archive, id, &mut content),
+            version_changes: Vec::new(),
             (_, None) => {}
         }
         Some(content)

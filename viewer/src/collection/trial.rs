@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use rolltap_proxy::store::{Damage, StoredConversation, TrialOutline};
+use rolltap_proxy::store::{Damage, PolicyChange, StoredConversation, TrialOutline};
 use rolltap_rollout::call::Call;
 use rolltap_rollout::conversation::Conversations;
 use rolltap_rollout::export::pipeline::projection::RowFacts;
@@ -74,6 +74,8 @@ pub struct TrialContent {
     /// The calls in the order in which they ended, each with its conversation. Empty without captures.
     pub calls: Vec<(Arc<Call>, Option<Arc<StoredConversation>>)>,
     /// What an export of the job knows of the trial in addition to its rows.
+    /// The changes of the policy version while the trial was open.
+    pub version_changes: Vec<PolicyChange>,
     pub export: ExportFacts,
     /// The files of the trial's directory in a job.
     pub files: TrialFiles,

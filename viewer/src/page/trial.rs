@@ -1,7 +1,7 @@
 //! The page of a trial: its calls, its branches and its files.
 
 use maud::{Markup, html};
-use rolltap_rollout::call::Dialect;
+use rolltap_rollout::call::{Call, Dialect};
 use rolltap_rollout::row::RolloutRow;
 
 use super::format::{bytes, count, decimal, duration, reward};
@@ -11,10 +11,12 @@ use super::link::Links;
 use super::timeline::{CALLS, timeline};
 use super::tree::tree;
 use crate::collection::{Job, TextFile, TrialContent};
+use crate::figures::timeline::{Bar, bars};
 
 pub(crate) fn page(links: &Links, job: &Job, trial: &TrialContent) -> Markup {
     let entry = &trial.entry;
     let files = trial.files.list();
+    let bars = bars(&trial.calls, CALLS);
     let main = html! {
         h1 { (entry.id) }
         p.facts {
@@ -27,10 +29,10 @@ pub(crate) fn page(links: &Links, job: &Job, trial: &TrialContent) -> Markup {
         }
         (layout::problems(&trial.problems))
         (rewards(trial))
-        @if !trial.calls.is_empty() { (timeline(trial)) }
+        @if !bars.is_empty() { (timeline(&bars, &trial.version_changes)) }
         (branches(links, job, trial))
         (super::records::links(links, job, trial))
-        @if !trial.calls.is_empty() { (calls(trial)) }
+        @if !bars.is_empty() { (calls(&bars, trial.calls.len())) }
         @if !files.is_empty() {
             h2 { "Files" }
             table.list {
@@ -136,7 +138,8 @@ pub(super) fn ones(mask: &[u8]) -> u64 {
     mask.iter().filter(|bit| **bit == 1).count() as u64
 }
 
-fn calls(trial: &TrialContent) -> Markup {
+/// Returns the table of these calls. `all` is the number of calls of the trial.
+fn calls(bars: &[Bar<'_>], all: usize) -> Markup {
     html! {
         h2 { "Calls" }
         table.list {
@@ -146,25 +149,36 @@ fn calls(trial: &TrialContent) -> Markup {
                 th scope="col" { "Whole" } th.number scope="col" { "Version" } th scope="col" { "Upstream" }
                 th scope="col" { "Answer" }
             } }
-            tbody { @for (call, conversation) in trial.calls.iter().take(CALLS) { tr {
+            tbody { @for Bar { call, conversation, repeats } in bars { tr {
                 th scope="row" { code { (call.call_id) } }
                 td { (dialect(call.dialect)) }
                 td { (call.role.as_str()) }
                 td { (call.status.as_str()) @if let Some(error) = &call.error { ": " (error) }
-                    @for flaw in &call.flaws { " " span.failure { (flaw.as_str()) } } }
+                    @for flaw in &call.flaws { " " span.failure { (flaw.as_str()) } }
+                    @if let Some(repeated) = repeats {
+                        ", repeats " code { (repeated.call_id) } " (" (repeated.status.as_str()) ")"
+                    }
+                }
                 td.number { (count(call.prompt_token_ids.len() as u64)) }
                 td.number { (count(call.choices.iter().map(|choice| choice.token_ids.len() as u64).sum::<u64>())) }
                 td { @if let Some(first) = call.first_token_at { (duration(call.started_at, first)) } }
                 td { (duration(call.started_at, call.ended_at)) }
-                td.number { (call.policy_version) }
+                td.number { (versions(call)) }
                 td { (call.upstream.as_deref().unwrap_or_default()) }
                 td.answer { @if let Some(conversation) = conversation {
                     @for (_, answer) in &conversation.answers { (excerpt(answer)) }
                 } }
             } } }
         }
-        @if trial.calls.len() > CALLS { p { (count((trial.calls.len() - CALLS) as u64)) " further calls are not listed." } }
+        @if all > bars.len() { p { (count((all - bars.len()) as u64)) " further calls are not listed." } }
     }
+}
+
+/// Returns the policy versions that sampled the answers of a call.
+fn versions(call: &Call) -> String {
+    let later = call.choices.iter().flat_map(|choice| &choice.versions);
+    let later = later.map(|span| format!(", {} from token {} on", span.version, span.start));
+    format!("{}{}", call.policy_version, later.collect::<String>())
 }
 
 /// Returns the beginning of an answer's text.
