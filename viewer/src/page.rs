@@ -11,6 +11,5 @@ pub(crate) mod link;
 pub(crate) mod message;
 pub(crate) mod records;
 pub(crate) mod tokens;
-mod timeline;
-pub(crate) mod trial;
 mod tree;
+pub(crate) mod trial;

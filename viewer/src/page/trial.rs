@@ -100,9 +100,9 @@ fn branches(links: &Links, job: &Job, trial: &TrialContent) -> Markup {
         h2 { "Branches" }
         @if trial.rows.is_empty() { p { "No token of this trial was sampled, so it has no branches." } }
         @else {
+            (tree(links, job, trial))
             table.list {
                 thead { tr {
-            (tree(links, job, trial))
                     th.number scope="col" { "Branch" } th scope="col" { "Starts because of" }
                     th.number scope="col" { "Calls" } th.number scope="col" { "Tokens" }
                     th.number scope="col" { "Sampled" } th.number scope="col" { "Trained" }
