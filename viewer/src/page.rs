@@ -10,6 +10,7 @@ mod layout;
 pub(crate) mod link;
 pub(crate) mod message;
 pub(crate) mod records;
+mod timeline;
 pub(crate) mod tokens;
 mod tree;
 pub(crate) mod trial;
