@@ -11,6 +11,7 @@ mod keyboard;
 mod loading;
 mod program;
 mod real_job;
+mod recompute;
 mod rows;
 mod script;
 mod trial;

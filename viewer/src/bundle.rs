@@ -118,8 +118,9 @@ impl Bundle<'_> {
             // The script of the branch's page inserts the windows there, so their addresses are relative to that page.
             let links = Links::Bundle { depth: Links::depth_of(&address) };
             for from in (0..row.token_ids.len()).step_by(WINDOW).skip(1) {
-                let window =
-                    page::tokens::window(row, from, &texts, |from| links.tokens(name, id, index, from));
+                let window = page::tokens::window(trial, row, from, &texts, |from| {
+                    links.tokens(name, id, index, from)
+                });
                 self.write(&FILES.tokens(name, id, index, from), &window.into_string())?;
             }
         }

@@ -3,6 +3,7 @@
 mod captures;
 mod files;
 mod job;
+mod recompute;
 mod rows_file;
 mod state;
 mod trial;
@@ -63,6 +64,18 @@ impl Collection {
         }
         let mut names = BTreeSet::new();
         let jobs = found.into_iter().map(|path| Job::new(unique_name(&path, &mut names), path));
+        Ok(Self { jobs: jobs.collect() })
+    }
+
+    /// Shows this report of `rolltap check --recompute-report` with all jobs, instead of those in their directories.
+    ///
+    /// # Errors
+    /// The report is no file.
+    pub fn with_recompute(self, report: &Path) -> Result<Self, OpenError> {
+        if !report.is_file() {
+            return Err(OpenError::NotFound(report.to_owned()));
+        }
+        let jobs = self.jobs.into_iter().map(|job| job.with_recompute(report.to_owned()));
         Ok(Self { jobs: jobs.collect() })
     }
 

@@ -6,6 +6,7 @@ pub(crate) mod histogram;
 pub(crate) mod job;
 pub(crate) mod masks;
 pub(crate) mod pretty;
+pub(crate) mod recompute;
 pub(crate) mod runs;
 pub(crate) mod timeline;
 pub(crate) mod tree;

@@ -8,7 +8,7 @@ use super::program::{Demo, Server};
 use super::rows::{RowsFile, forked, row};
 
 /// Returns the defects of the page in both colour schemes.
-fn audit(browser: &Browser, page: &str) -> Vec<String> {
+pub(crate) fn audit(browser: &Browser, page: &str) -> Vec<String> {
     let mut defects = Vec::new();
     for scheme in ["light", "dark"] {
         browser.prefer(scheme);

@@ -9,6 +9,7 @@ use rolltap_proxy::store::{self, Archive};
 
 use super::captures;
 use super::files::TrialFiles;
+use super::recompute;
 use super::rows_file;
 use super::state::FilesState;
 use super::trial::{ExportFacts, TrialContent, TrialEntry};
@@ -69,6 +70,8 @@ impl JobKind {
 pub struct Job {
     name: String,
     path: PathBuf,
+    /// The report of a recomputation that the user named.
+    recompute: Option<PathBuf>,
     /// The content of the files when they were last read.
     read: Mutex<Option<(FilesState, Arc<JobContent>)>>,
 }
@@ -85,12 +88,18 @@ pub struct JobContent {
     /// The bytes of the files with the rollouts.
     pub bytes: u64,
     kind: JobKind,
+    recompute: Option<PathBuf>,
     archive: Option<Archive>,
 }
 
 impl Job {
     pub(super) fn new(name: String, path: PathBuf) -> Self {
-        Self { name, path, read: Mutex::new(None) }
+        Self { name, path, recompute: None, read: Mutex::new(None) }
+    }
+
+    /// Shows this report of a recomputation, instead of that in the directory of the job.
+    pub(super) fn with_recompute(self, report: PathBuf) -> Self {
+        Self { recompute: Some(report), ..self }
     }
 
     /// Returns the name, which is unique in the collection.
@@ -122,14 +131,14 @@ impl Job {
         {
             return Arc::clone(content);
         }
-        let content = Arc::new(JobContent::read(&self.path, kind, state.bytes()));
+        let content = Arc::new(JobContent::read(&self.path, kind, self.recompute.clone(), state.bytes()));
         *read = Some((state, Arc::clone(&content)));
         content
     }
 }
 
 impl JobContent {
-    fn read(path: &Path, kind: Option<JobKind>, bytes: u64) -> Self {
+    fn read(path: &Path, kind: Option<JobKind>, recompute: Option<PathBuf>, bytes: u64) -> Self {
         let mut problems = Vec::new();
         let kind = kind.unwrap_or_else(|| {
             problems.push(format!("{} is gone or has no rollouts any more", path.display()));
@@ -148,7 +157,7 @@ impl JobContent {
             JobKind::Rows { file, .. } => trials = rows_file::entries(file, &mut problems),
             JobKind::Begun { .. } => {}
         }
-        Self { trials, is_running: is_running(path), problems, bytes, kind, archive }
+        Self { trials, is_running: is_running(path), problems, bytes, kind, recompute, archive }
     }
 
     /// Returns the entry of a trial.
@@ -173,6 +182,8 @@ impl JobContent {
             entry,
             rows: Vec::new(),
             calls: Vec::new(),
+            version_changes: Vec::new(),
+            recomputed: Vec::new(),
             export,
             files,
             problems: Vec::new(),
@@ -182,10 +193,18 @@ impl JobContent {
                 content.rows = rows_file::rows_of(file, id, &mut content.problems)
             }
             (_, Some(archive)) => captures::read_trial(archive, id, &mut content),
-            version_changes: Vec::new(),
             (_, None) => {}
         }
+        if let Some(report) = self.report() {
+            recompute::read_lines(&report, &mut content);
+        }
         Some(content)
+    }
+
+    /// Returns the report of a recomputation: the one that the user named, or that in the directory of the job.
+    fn report(&self) -> Option<PathBuf> {
+        let in_dir = || self.kind.dir().map(|dir| JobDir::at(dir).recompute()).filter(|file| file.is_file());
+        self.recompute.clone().or_else(in_dir)
     }
 }
 

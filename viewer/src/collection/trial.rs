@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use rolltap_proxy::store::{Damage, PolicyChange, StoredConversation, TrialOutline};
 use rolltap_rollout::call::Call;
+use rolltap_rollout::check::recomputation::RecomputedRow;
 use rolltap_rollout::conversation::Conversations;
 use rolltap_rollout::export::pipeline::projection::RowFacts;
 use rolltap_rollout::rollout::Reward;
@@ -73,9 +74,11 @@ pub struct TrialContent {
     pub rows: Vec<RolloutRow>,
     /// The calls in the order in which they ended, each with its conversation. Empty without captures.
     pub calls: Vec<(Arc<Call>, Option<Arc<StoredConversation>>)>,
-    /// What an export of the job knows of the trial in addition to its rows.
     /// The changes of the policy version while the trial was open.
     pub version_changes: Vec<PolicyChange>,
+    /// The lines of the trial in the report of a recomputation.
+    pub recomputed: Vec<RecomputedRow>,
+    /// What an export of the job knows of the trial in addition to its rows.
     pub export: ExportFacts,
     /// The files of the trial's directory in a job.
     pub files: TrialFiles,

@@ -142,7 +142,7 @@ pub(crate) fn window(
     let address = links.record_tokens(job.name(), &content.entry.id, place.format, place.branch, end);
     html! {
         @for run in MaskedBranch::of(content, trial, row).runs(place.from..end) {
-            @let tokens = html! { @for at in run.tokens.clone() { (tokens::token(row, run.is_sampled, at, texts)) } };
+            @let tokens = html! { @for at in run.tokens.clone() { (tokens::token(row, run.is_sampled, at, None, texts)) } };
             (run_of(&run, &tokens))
         }
         @if end < row.token_ids.len() {

@@ -4,6 +4,8 @@ use maud::{Markup, html};
 use rolltap_rollout::row::RolloutRow;
 use tokenizers::Tokenizer;
 
+use crate::collection::TrialContent;
+use crate::figures::recompute::{Difference, Recomputed};
 use crate::figures::runs::{Run, runs};
 
 /// The number of tokens in a window. With 2 000 a window stays below 200 kB.
@@ -43,21 +45,28 @@ impl TokenTexts<'_> {
 /// Returns the tokens from `from` on, at most [`WINDOW`]. If tokens follow, the last element has the address of the next
 /// window. `address` returns the address of the window that begins with a token.
 pub(crate) fn window(
+    trial: &TrialContent,
     row: &RolloutRow,
     from: usize,
     texts: &TokenTexts<'_>,
     address: impl Fn(usize) -> String,
 ) -> Markup {
     let end = from.saturating_add(WINDOW).min(row.token_ids.len());
+    let recomputed = Recomputed::of(trial, row);
     html! {
-        @for run in runs(row, from..end) { (run_of(row, &run, texts)) }
+        @for run in runs(row, from..end) { (run_of(row, &run, recomputed.as_ref(), texts)) }
         @if end < row.token_ids.len() {
             a.more href=(address(end)) data-next=(address(end)) { "Tokens from " (end) " on" }
         }
     }
 }
 
-fn run_of(row: &RolloutRow, run: &Run, texts: &TokenTexts<'_>) -> Markup {
+fn run_of(
+    row: &RolloutRow,
+    run: &Run,
+    recomputed: Option<&Recomputed<'_>>,
+    texts: &TokenTexts<'_>,
+) -> Markup {
     let call = run.call.and_then(|call| row.calls.get(call));
     let kind = match (run.is_sampled, run.is_trainable, run.has_loss) {
         (false, ..) => "prompt",
@@ -69,13 +78,22 @@ fn run_of(row: &RolloutRow, run: &Run, texts: &TokenTexts<'_>) -> Markup {
         span class={ "run " (kind) } data-kind=(kind) data-version=(run.version) data-version-class=(run.version.rem_euclid(6))
             data-call=(run.call.map_or(0, |call| call + 1)) data-call-class=(run.call.unwrap_or(0) % 6)
             data-call-id=[call.map(|call| &call.call_id)] data-role=[call.map(|call| &call.role)] {
-            @for at in run.tokens.clone() { (token(row, run.is_sampled, at, texts)) }
+            @for at in run.tokens.clone() {
+                @let difference = recomputed.and_then(|recomputed| recomputed.tokens.get(&at));
+                (token(row, run.is_sampled, at, difference, texts))
+            }
         }
     }
 }
 
 /// Returns one token. Only a sampled token has a logprob.
-pub(super) fn token(row: &RolloutRow, is_sampled: bool, at: usize, texts: &TokenTexts<'_>) -> Markup {
+pub(super) fn token(
+    row: &RolloutRow,
+    is_sampled: bool,
+    at: usize,
+    difference: Option<&Difference>,
+    texts: &TokenTexts<'_>,
+) -> Markup {
     let id = row.token_ids.get(at).copied().unwrap_or_default();
     let logprob = row.logprobs.get(at).copied().unwrap_or_default();
     let text = texts.text(id);
@@ -87,9 +105,15 @@ pub(super) fn token(row: &RolloutRow, is_sampled: bool, at: usize, texts: &Token
     let special = texts.is_special(id);
     html! {
         i id={ "t" (at) } class=[class(is_sampled, logprob, special)] data-i=(id)
-            data-l=[is_sampled.then_some(logprob)] { (shown) }
+            data-l=[is_sampled.then_some(logprob)] data-d=[difference.map(|difference| difference.class())]
+            data-r=[difference.map(recomputed)] { (shown) }
         @if breaks { br; }
     }
+}
+
+/// Returns the recomputed logprob as the script shows it.
+fn recomputed(difference: &Difference) -> String {
+    difference.recomputed.map_or_else(|| "no number".to_owned(), |logprob| logprob.to_string())
 }
 
 /// Returns the class of a logprob, from 0 for certain to 4 for improbable.
@@ -109,7 +133,7 @@ fn class(is_sampled: bool, logprob: f32, is_special: bool) -> Option<String> {
 }
 
 /// Returns the explanation of the colours.
-pub(crate) fn legend() -> Markup {
+pub(crate) fn legend(has_differences: bool) -> Markup {
     html! {
         p.legend aria-hidden="true" {
             span.of-logprob { "Logprob in nats: "
@@ -117,6 +141,7 @@ pub(crate) fn legend() -> Markup {
             }
             span.of-mask { span.swatch.trained { "trained" } " " span.swatch.elsewhere { "trained on another branch" } " "
                 span.swatch.masked { "sampled, not trainable" } " " span.swatch.prompt { "prompt" } }
+            @if has_differences { (super::recompute::legend()) }
         }
     }
 }

@@ -116,7 +116,7 @@ fn branches(links: &Links, job: &Job, trial: &TrialContent) -> Markup {
                     td.number { (count(ones(&row.sampled_mask))) }
                     td.number { (count(ones(&row.loss_mask))) }
                     td.number { (row.branch_reprefilled.map_or_else(String::new, |tokens| count(tokens.unsigned_abs()))) }
-                    td { (row.status) @if let Some(reason) = &row.stop_reason { " (" (reason) ")" } }
+                    td { (row.status) @if let Some(reason) = &row.stop_reason { " (" (reason) ")" } (super::recompute::mark(trial, row)) }
                     td { (row.model) }
                 } } }
             }

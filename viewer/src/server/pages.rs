@@ -194,7 +194,7 @@ pub(super) async fn tokens(
         let row = row_of(&trial, index)?;
         let texts = TokenTexts(viewer.tokenizer.as_ref());
         let address = |from| viewer.links().tokens(job.name(), &id, index, from);
-        Ok(page::tokens::window(row, place.from, &texts, address))
+        Ok(page::tokens::window(&trial, row, place.from, &texts, address))
     })
     .await
 }

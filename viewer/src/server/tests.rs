@@ -1,3 +1,4 @@
+mod recompute;
 mod records;
 
 mod trial;
