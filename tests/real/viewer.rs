@@ -13,6 +13,7 @@ mod program;
 mod real_job;
 mod recompute;
 mod rows;
+mod screens;
 mod script;
 mod trial;
 mod widths;

@@ -5,6 +5,7 @@ mod files;
 mod job;
 mod recompute;
 mod rows_file;
+pub(crate) mod screens;
 mod state;
 mod trial;
 

@@ -8,5 +8,6 @@ pub(crate) mod masks;
 pub(crate) mod pretty;
 pub(crate) mod recompute;
 pub(crate) mod runs;
+pub(crate) mod screens;
 pub(crate) mod timeline;
 pub(crate) mod tree;

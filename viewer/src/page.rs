@@ -11,6 +11,7 @@ pub(crate) mod link;
 pub(crate) mod message;
 mod recompute;
 pub(crate) mod records;
+pub(crate) mod screens;
 mod timeline;
 pub(crate) mod tokens;
 mod tree;

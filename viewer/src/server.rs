@@ -3,6 +3,7 @@
 
 mod guard;
 mod pages;
+mod screens;
 
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -104,6 +105,8 @@ fn router(viewer: Arc<Viewer>) -> Router {
         .route("/jobs/{job}/trials/{trial}/branches/{branch}/tokens", get(pages::tokens))
         .route("/jobs/{job}/trials/{trial}/records/{format}", get(pages::record))
         .route("/jobs/{job}/trials/{trial}/records/{format}/tokens", get(pages::record_tokens))
+        .route("/jobs/{job}/trials/{trial}/screens", get(screens::page))
+        .route("/jobs/{job}/trials/{trial}/screens/window", get(screens::window))
         .route("/assets/{hash}/{name}", get(pages::asset))
         .fallback(pages::no_such_page)
         .layer(from_fn(guard::with_security_headers))

@@ -21,6 +21,7 @@ pub(crate) fn pages(demo: &Demo) -> Vec<String> {
         trial.clone(),
         format!("{trial}/files/result.json"),
         format!("{trial}/branches/0"),
+        format!("{trial}/screens"),
         format!("{trial}/records/messages"),
         format!("{trial}/records/jsonl"),
         "/jobs/none".to_owned(),

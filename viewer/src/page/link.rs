@@ -146,6 +146,20 @@ impl Links {
         self.page(&format!("{trial}/records/{}/tokens?branch={branch}&from={from}", format.name()))
     }
 
+    /// Returns the address of the screens of a trial's terminal.
+    pub(crate) fn screens(&self, job: &str, trial: &str) -> String {
+        self.page(&format!("{}/screens", self.trial_path(job, trial)))
+    }
+
+    /// Returns the address of the screens from one on.
+    pub(crate) fn screens_from(&self, job: &str, trial: &str, from: usize) -> String {
+        let screens = format!("{}/screens", self.trial_path(job, trial));
+        match self {
+            Self::Live { .. } => self.page(&format!("{screens}/window?from={from}")),
+            Self::Bundle { .. } => self.page(&format!("{screens}/{from}")),
+        }
+    }
+
     /// Returns the address that sends the changes of a job.
     pub(crate) fn changes(&self, job: &str) -> Option<String> {
         self.is_live().then(|| self.page(&format!("{}/changes", self.job_path(job))))

@@ -75,7 +75,9 @@ fn name(
             text x="2" y=(index * LANE + 15) { (row.branch_index) ": " (cause) }
         }
         @if let Some(tokens) = row.branch_reprefilled {
-            text x="2" y=(index * LANE + 28) { (count(tokens.unsigned_abs())) " tokens prefilled again" }
+            text x="2" y=(index * LANE + 28) {
+                (count(tokens.unsigned_abs())) " tokens prefilled" @if index > 0 { " again" }
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use super::layout;
 use super::link::Links;
 use super::timeline::{CALLS, timeline};
 use super::tree::tree;
+use crate::collection::screens::Screens;
 use crate::collection::{Job, TextFile, TrialContent};
 use crate::figures::timeline::{Bar, bars};
 
@@ -29,6 +30,9 @@ pub(crate) fn page(links: &Links, job: &Job, trial: &TrialContent) -> Markup {
         }
         (layout::problems(&trial.problems))
         (rewards(trial))
+        @if Screens::are_in(&files) {
+            p { a href=(links.screens(job.name(), &entry.id)) { "Screens of the terminal, step by step" } }
+        }
         @if !bars.is_empty() { (timeline(&bars, &trial.version_changes)) }
         (branches(links, job, trial))
         (super::records::links(links, job, trial))

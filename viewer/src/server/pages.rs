@@ -29,8 +29,8 @@ use crate::page::tokens::{TokenTexts, WINDOW};
 /// The time between two looks at the files of a job.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-type Shared = State<Arc<Viewer>>;
-type Answer = Result<Html, ErrorPage>;
+pub(super) type Shared = State<Arc<Viewer>>;
+pub(super) type Answer = Result<Html, ErrorPage>;
 
 /// A page of this server.
 pub(super) struct Html(Markup);
@@ -50,7 +50,7 @@ pub(super) struct Missing {
 }
 
 impl Missing {
-    fn of(text: impl Into<String>) -> Self {
+    pub(super) fn of(text: impl Into<String>) -> Self {
         Self { status: StatusCode::NOT_FOUND, text: text.into() }
     }
 }
@@ -70,7 +70,7 @@ impl IntoResponse for ErrorPage {
 }
 
 impl Viewer {
-    fn links(&self) -> Links {
+    pub(super) fn links(&self) -> Links {
         Links::Live { base: self.base }
     }
 
@@ -78,13 +78,13 @@ impl Viewer {
         ErrorPage { links: self.links(), missing }
     }
 
-    fn job(&self, name: &str) -> Result<&Job, Missing> {
+    pub(super) fn job(&self, name: &str) -> Result<&Job, Missing> {
         self.collection.job(name).ok_or_else(|| Missing::of(format!("there is no job {name:?}")))
     }
 }
 
 /// Runs `make` on a thread for blocking work, because it reads files.
-async fn reading(
+pub(super) async fn reading(
     State(viewer): Shared,
     make: impl FnOnce(&Viewer) -> Result<Markup, Missing> + Send + 'static,
 ) -> Answer {
@@ -97,7 +97,7 @@ async fn reading(
     made.map_err(failed).flatten().map(Html).map_err(|missing| viewer.error(missing))
 }
 
-fn trial_of(content: &JobContent, id: &str) -> Result<TrialContent, Missing> {
+pub(super) fn trial_of(content: &JobContent, id: &str) -> Result<TrialContent, Missing> {
     content.trial(id).ok_or_else(|| Missing::of(format!("the job has no trial {id:?}")))
 }
 

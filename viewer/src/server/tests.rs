@@ -1,6 +1,7 @@
 mod recompute;
 mod records;
 
+mod screens;
 mod trial;
 
 use std::path::PathBuf;
