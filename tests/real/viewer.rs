@@ -10,6 +10,7 @@ mod hostile;
 mod keyboard;
 mod loading;
 mod program;
+mod prompts;
 mod real_job;
 mod recompute;
 mod rows;

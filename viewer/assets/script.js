@@ -51,6 +51,7 @@ const show = (token) => {
   parts.push(run.dataset.kind ?? "");
   if (run.dataset.version && run.dataset.version !== "-1") parts.push(`version ${run.dataset.version}`);
   if (run.dataset.reason) parts.push(run.dataset.reason);
+  if (run.dataset.spliced) parts.push(`spliced into the next prompt (rendered by the template: ${run.dataset.spliced})`);
   if (run.dataset.callId) parts.push(`call ${run.dataset.call}, ${run.dataset.role} (${run.dataset.callId})`);
   facts.textContent = parts.join("  ·  ");
 };

@@ -9,6 +9,7 @@ pub(crate) mod jobs;
 mod layout;
 pub(crate) mod link;
 pub(crate) mod message;
+mod prompts;
 mod recompute;
 pub(crate) mod records;
 pub(crate) mod screens;

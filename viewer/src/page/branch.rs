@@ -6,8 +6,9 @@ use rolltap_rollout::row::RolloutRow;
 use super::format::{count, reward};
 use super::link::Links;
 use super::trial::{ones, path};
-use super::{layout, recompute, tokens};
+use super::{layout, prompts, recompute, tokens};
 use crate::collection::{Job, TrialContent};
+use crate::figures::prompts::PromptSource;
 use crate::figures::recompute::Recomputed;
 use crate::page::tokens::TokenTexts;
 
@@ -44,6 +45,7 @@ pub(crate) fn page(
         }
         (layout::problems(&trial.problems))
         (answers(links, job, trial, index, row))
+        (prompts::rewritten(trial, row, texts))
         @if let Some(recomputed) = &recomputed { (recompute::section(links, job, trial, index, recomputed)) }
         h2 #tokens-title { "Tokens" }
         fieldset.colours {
@@ -71,6 +73,7 @@ fn answers(links: &Links, job: &Job, trial: &TrialContent, index: usize, row: &R
             thead { tr {
                 th scope="col" { "Answer" } th scope="col" { "Role" } th.number scope="col" { "Prompt" }
                 th.number scope="col" { "Sampled" } th scope="col" { "Finish" } th.number scope="col" { "Version" }
+                th scope="col" { "Prompt made" }
                 th scope="col" { "Sampling" } th scope="col" { "Words" }
             } }
             tbody { @for (place, span) in row.calls.iter().enumerate() {
@@ -82,6 +85,7 @@ fn answers(links: &Links, job: &Job, trial: &TrialContent, index: usize, row: &R
                     td.number { (count((span.end - span.start).unsigned_abs())) }
                     td { (span.finish_reason.as_deref().unwrap_or_default()) }
                     td.number { (span.version) }
+                    td { (prompts::source(PromptSource::of(trial, span).as_ref())) }
                     td {
                         @if let Some(temperature) = span.temperature { "temperature " (temperature) }
                         @if span.constrained { " " span.failure { "constrained" } }

@@ -5,6 +5,7 @@ use rolltap_rollout::row::RolloutRow;
 use tokenizers::Tokenizer;
 
 use crate::collection::TrialContent;
+use crate::figures::prompts::{PromptSource, verdict};
 use crate::figures::recompute::{Difference, Recomputed};
 use crate::figures::runs::{Run, runs};
 
@@ -31,6 +32,15 @@ impl TokenTexts<'_> {
         decoded.unwrap_or_else(|| format!("{id} "))
     }
 
+    /// Returns the text as a page shows it, and whether the line ends behind it. Newlines are visible.
+    pub(super) fn shown(self, id: i32) -> (String, bool) {
+        let text = self.text(id);
+        match text.strip_suffix('\n') {
+            Some(line) => (format!("{line}⏎"), true),
+            None => (text, false),
+        }
+    }
+
     /// Whether the token is one of the tokenizer's special tokens.
     fn is_special(self, id: i32) -> bool {
         let token = self.0.and_then(|tokenizer| tokenizer.id_to_token(u32::try_from(id).ok()?));
@@ -53,17 +63,20 @@ pub(crate) fn window(
 ) -> Markup {
     let end = from.saturating_add(WINDOW).min(row.token_ids.len());
     let recomputed = Recomputed::of(trial, row);
+    let sources: Vec<_> = row.calls.iter().map(|span| PromptSource::of(trial, span)).collect();
     html! {
-        @for run in runs(row, from..end) { (run_of(row, &run, recomputed.as_ref(), texts)) }
+        @for run in runs(row, from..end) { (run_of(row, &run, &sources, recomputed.as_ref(), texts)) }
         @if end < row.token_ids.len() {
             a.more href=(address(end)) data-next=(address(end)) { "Tokens from " (end) " on" }
         }
     }
 }
 
+/// Returns a run. `sources` has those of the prompts of all calls, of which the next one may have the run as captured.
 fn run_of(
     row: &RolloutRow,
     run: &Run,
+    sources: &[Option<PromptSource>],
     recomputed: Option<&Recomputed<'_>>,
     texts: &TokenTexts<'_>,
 ) -> Markup {
@@ -74,10 +87,13 @@ fn run_of(
         (true, true, false) => "elsewhere",
         (true, true, true) => "trained",
     };
+    let next = run.call.map(|call| call + 1);
+    let spliced = next.and_then(|next| sources.get(next)?.as_ref()?.splices(run.tokens.end)).map(verdict);
     html! {
-        span class={ "run " (kind) } data-kind=(kind) data-version=(run.version) data-version-class=(run.version.rem_euclid(6))
+        span class={ "run " (kind) @if spliced.is_some() { " spliced" } } data-kind=(kind) data-version=(run.version)
+            data-version-class=(run.version.rem_euclid(6))
             data-call=(run.call.map_or(0, |call| call + 1)) data-call-class=(run.call.unwrap_or(0) % 6)
-            data-call-id=[call.map(|call| &call.call_id)] data-role=[call.map(|call| &call.role)] {
+            data-call-id=[call.map(|call| &call.call_id)] data-role=[call.map(|call| &call.role)] data-spliced=[spliced] {
             @for at in run.tokens.clone() {
                 @let difference = recomputed.and_then(|recomputed| recomputed.tokens.get(&at));
                 (token(row, run.is_sampled, at, difference, texts))
@@ -96,12 +112,7 @@ pub(super) fn token(
 ) -> Markup {
     let id = row.token_ids.get(at).copied().unwrap_or_default();
     let logprob = row.logprobs.get(at).copied().unwrap_or_default();
-    let text = texts.text(id);
-    // Newlines are visible and also break the line.
-    let (shown, breaks) = match text.strip_suffix('\n') {
-        Some(line) => (format!("{line}⏎"), true),
-        None => (text, false),
-    };
+    let (shown, breaks) = texts.shown(id);
     let special = texts.is_special(id);
     html! {
         i id={ "t" (at) } class=[class(is_sampled, logprob, special)] data-i=(id)
@@ -141,6 +152,7 @@ pub(crate) fn legend(has_differences: bool) -> Markup {
             }
             span.of-mask { span.swatch.trained { "trained" } " " span.swatch.elsewhere { "trained on another branch" } " "
                 span.swatch.masked { "sampled, not trainable" } " " span.swatch.prompt { "prompt" } }
+            span.of-splices { span.swatch.spliced { "underlined" } " captured ids that the next prompt has again as they are" }
             @if has_differences { (super::recompute::legend()) }
         }
     }
