@@ -162,7 +162,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn windows_follow_each_other_up_to_the_last_screen(lengths in prop::collection::vec(0..150_000_usize, 0..20)) {
+        fn windows_follow_each_other_up_to_the_last_screen(lengths in prop::collection::vec(0..150_000_usize, 0..8)) {
             let screens = lengths.iter().map(|length| Screen { at: 0.0, text: "<".repeat(*length / 6), step: None });
             let screens = Screens { screens: screens.collect(), ..Screens::default() };
             let mut from = 0;

@@ -133,17 +133,26 @@ fn a_long_recording_has_screens_less_often() {
     assert_eq!(screens.problems, [""; 0]);
 }
 
-proptest! {
-    #[test]
-    fn no_bytes_stop_the_readers(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        cast::read(&bytes, 10);
-        trajectory::read(&bytes, 10);
-        let cast = [HEADER.as_bytes(), b"\n", &bytes].concat();
-        cast::read(&cast, 10);
-        let trajectory = [br#"{"agent": {"name": "terminal"}, "steps": ["#, &bytes[..]].concat();
-        trajectory::read(&trajectory, 10);
-    }
+#[test]
+fn fuzz_terminal_recording() {
+    rolltap_testing::fuzz!("terminal_recording", |bytes| {
+        let read = cast::read(bytes, 10);
+        assert!(read.screens.len() <= 10 && read.screens.iter().all(|(_, text)| !text.contains('\x1b')));
+        // The header is rare among random bytes.
+        cast::read(&[HEADER.as_bytes(), b"\n", bytes].concat(), 10);
+    });
+}
 
+#[test]
+fn fuzz_terminal_steps() {
+    rolltap_testing::fuzz!("terminal_steps", |bytes| {
+        assert!(trajectory::read(bytes, 10).steps.len() <= 10);
+        let steps = [br#"{"agent": {"name": "terminal"}, "steps": ["#, bytes].concat();
+        assert!(trajectory::read(&steps, 10).steps.len() <= 10);
+    });
+}
+
+proptest! {
     #[test]
     fn any_output_gives_bounded_screens_without_escape_sequences(
         events in prop::collection::vec((any::<f64>(), "[oirm]", any::<String>()), 0..40),
