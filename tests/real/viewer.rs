@@ -9,7 +9,7 @@ mod following;
 mod hostile;
 mod keyboard;
 mod loading;
-mod program;
+pub(crate) mod program;
 mod prompts;
 mod real_job;
 mod recompute;
