@@ -102,6 +102,12 @@ fn hostile_text_in_every_field_of_rows_stays_text() {
         assert!(is_literal || page.starts_with("/jobs/%"), "{page} does not show the text in {place}");
     }
 
+    for format in ["jsonl", "messages", "atropos"] {
+        let page = format!("{job}/trials/{name}/records/{format}");
+        browser.open(&view.page(&page));
+        assert_harmless(&browser, &page);
+    }
+
     // The script shows details of tokens, which contain the call's role and id.
     browser.open(&view.page(&format!("{job}/trials/one/branches/0")));
     browser.press("n", 1);

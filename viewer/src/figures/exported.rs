@@ -122,3 +122,6 @@ fn rows(format: Format, trial: &TrialContent) -> Vec<RolloutRow> {
 fn fails(error: impl std::fmt::Display) -> NotExported {
     NotExported::Fails(error.to_string())
 }
+
+#[cfg(test)]
+mod tests;

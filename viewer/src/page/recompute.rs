@@ -65,5 +65,9 @@ pub(crate) fn legend() -> Markup {
 
 /// Returns a difference with three digits, whatever its size.
 fn nats(difference: f64) -> String {
-    if difference.is_finite() { format!("{difference:.2e}") } else { UNKNOWN.to_owned() }
+    match difference {
+        0.0 => "0".to_owned(),
+        finite if finite.is_finite() => format!("{finite:.2e}"),
+        _ => UNKNOWN.to_owned(),
+    }
 }
