@@ -70,6 +70,12 @@ pub(crate) struct Arguments {
     /// Recompute only this many rows, spread evenly over the input. [default: all]
     #[arg(long, value_name = "NUMBER", requires = "recompute", help_heading = RECOMPUTATION)]
     recompute_rows: Option<NonZeroU64>,
+    /// Write both logprobs of every compared token to this new file, a JSON line per row.
+    ///
+    /// `rolltap view` shows the differences on the pages of branches. It finds the file as recompute.jsonl in the
+    /// directory of the job. The file appears when all rows are compared.
+    #[arg(long, value_name = "FILE", requires = "recompute", help_heading = RECOMPUTATION)]
+    recompute_report: Option<PathBuf>,
     /// Send this many requests at the same time.
     #[arg(long, value_name = "NUMBER", default_value = "8", requires = "recompute", help_heading = RECOMPUTATION)]
     recompute_concurrency: NonZeroUsize,
@@ -82,6 +88,7 @@ Examples:
   rolltap check jobs/2026-11-21__03-42-00
   rolltap check rollouts.parquet --vocab-size 151936
   rolltap check jobs/2026-11-21__03-42-00 --recompute http://127.0.0.1:8000 --recompute-version 17
+  rolltap check jobs/NAME --recompute http://127.0.0.1:8000 --recompute-report jobs/NAME/recompute.jsonl
 
 Exit codes: 0 there is no breach, and no row is beyond a bound; 1 there are breaches or rows beyond a
 bound, or the server failed; 2 there is nothing to check, or the server has another model or other weights.";
@@ -150,5 +157,6 @@ fn settings(arguments: &Arguments) -> Option<RecomputeSettings> {
         bounds: Bounds { token: arguments.recompute_bound, mean: arguments.recompute_mean_bound },
         rows: arguments.recompute_rows,
         concurrency: arguments.recompute_concurrency,
+        report: arguments.recompute_report.clone(),
     })
 }

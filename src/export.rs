@@ -308,3 +308,26 @@ fn settings(arguments: Arguments) -> ExportSettings {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn an_export_without_options_follows_the_rules_of_its_format() {
+        for format in Format::ALL {
+            let line = ["export", "in.jsonl", "--format", format.name(), "--output", "-"];
+            let settings = settings(Line::parse_from(line).arguments);
+            assert_eq!(settings.rules, format.rules(), "{}", format.name());
+            assert_eq!(settings.options, FormatOptions::default(), "{}", format.name());
+        }
+    }
+}

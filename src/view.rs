@@ -27,6 +27,10 @@ pub(crate) struct Arguments {
     /// Show the texts of token ids with this tokenizer.json, or with that of this model directory. [default: token ids]
     #[arg(long, value_name = "PATH", env = "ROLLTAP_TOKENIZER")]
     tokenizer: Option<PathBuf>,
+    /// Show the differences in this report of `rolltap check --recompute-report`. [default: recompute.jsonl in the directory
+    /// of a job, if it exists]
+    #[arg(long, value_name = "FILE")]
+    recompute: Option<PathBuf>,
     /// Open the first page in the browser.
     #[arg(long)]
     open: bool,
@@ -51,9 +55,12 @@ Examples:
 On a page, ? shows the keys.";
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
-    let Arguments { paths, port, tokenizer, open, text, bundle } = arguments;
+    let Arguments { paths, port, tokenizer, recompute, open, text, bundle } = arguments;
     let mut signals = StopSignals::listen()?;
-    let collection = Collection::open(&paths)?;
+    let mut collection = Collection::open(&paths)?;
+    if let Some(report) = &recompute {
+        collection = collection.with_recompute(report)?;
+    }
     let tokenizer = tokenizer.as_deref().map(read_tokenizer).transpose()?;
     if let Some(trial) = text {
         terminal::say(trial_text(&collection.trial(&trial)?, tokenizer.as_ref()).trim_end());

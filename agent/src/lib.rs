@@ -29,6 +29,7 @@ pub mod type_commands;
 pub use chat::{ChatError, Message, Role};
 pub use http_client::{ClientError, ClientTimeouts, client_for, side_client_for};
 pub use report::{AgentError, AgentReport, StopReason};
+pub use screen::Screen;
 pub use settings::{AgentSettings, Summarize, TrajectorySettings};
 use terminal::Terminal;
 

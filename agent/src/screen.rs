@@ -1,4 +1,5 @@
-//! The screen of a terminal, without I/O: the pure part of [`Terminal`](crate::terminal::Terminal).
+//! The screen of a terminal, without I/O: the pure part of [`Terminal`](crate::terminal::Terminal). The viewer plays
+//! recordings in it.
 //!
 //! Its input is bytes and its output is text. Rows that scroll off the top are stored until the next observation, so an
 //! observation has all output since the last one. The memory is bounded for any amount of output.
@@ -49,7 +50,7 @@ impl Observation {
 }
 
 /// A screen emulator and the output that scrolled off it since the last observation.
-pub(crate) struct Screen {
+pub struct Screen {
     emulator: vt100::Parser<Effects>,
     line_drawing: LineDrawing,
     /// The first bytes of a character whose other bytes have not arrived.
@@ -70,13 +71,14 @@ fn emulator(size: TerminalSize) -> vt100::Parser<Effects> {
 }
 
 impl Screen {
-    pub(crate) fn new(size: TerminalSize) -> Self {
+    /// Returns an empty screen.
+    pub fn new(size: TerminalSize) -> Self {
         let line_drawing = LineDrawing::default();
         Self { emulator: emulator(size), line_drawing, unfinished: Vec::new(), size, seen: None }
     }
 
     /// Processes program output. Returns the terminal's replies, which are usually empty.
-    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut output = std::mem::take(&mut self.unfinished);
         output.extend_from_slice(&self.line_drawing.drawn(bytes));
         self.unfinished = output.split_off(output.len() - unfinished(&output));
@@ -102,7 +104,7 @@ impl Screen {
     }
 
     /// Returns the screen as text, without trailing blank lines.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         self.rows_after(&mut BasicFormattedCaptureState::new())
     }
 

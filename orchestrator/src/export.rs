@@ -7,6 +7,7 @@ mod ahead;
 mod input;
 mod output;
 mod progress;
+mod record;
 mod report;
 
 use std::path::PathBuf;
@@ -25,9 +26,11 @@ use tokio_util::sync::CancellationToken;
 
 use self::ahead::{Sender, ahead};
 use self::input::Input;
+pub use self::input::without_rows;
 use self::output::Draft;
 pub use self::output::{Output, OutputError};
 pub use self::progress::ExportProgress;
+pub use self::record::{Record, record};
 pub use self::report::ExportReport;
 use crate::source::SourceError;
 

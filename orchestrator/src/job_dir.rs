@@ -92,6 +92,11 @@ impl JobDir {
         self.path.join("rollouts.parquet")
     }
 
+    /// Returns the path of the report of `rolltap check --recompute-report`, which may not exist.
+    pub fn recompute(&self) -> PathBuf {
+        self.path.join("recompute.jsonl")
+    }
+
     /// Returns the directory of a trial, which may not exist.
     pub(crate) fn trial(&self, name: &TrialId) -> TrialDir {
         TrialDir::at(self.path.join(name.as_str()))

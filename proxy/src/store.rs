@@ -26,7 +26,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use format::conversation::{PromptMaker, StoredConversation};
-pub(crate) use format::event::{CallEntry, Completion, Event, GroupClosed, Opened, PolicyChange};
+pub use format::event::PolicyChange;
+pub(crate) use format::event::{CallEntry, Completion, Event, GroupClosed, Opened};
 pub(crate) use open::OpenedStore;
 pub use read::archive::{Archive, Damage, ReadError, Stored, StoredTrial, TrialOutline, read_dir};
 pub use read::follower::ArchiveFollower;

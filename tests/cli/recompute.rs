@@ -53,10 +53,11 @@ fn options_without_effect_and_an_absent_server_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     write_rows(dir.path());
     let url = unused_address();
-    let refused: [(&[&str], &str); 6] = [
+    let refused: [(&[&str], &str); 7] = [
         (&["--recompute-bound", "0.5"], "--recompute <URL>"),
         (&["--recompute-any-version"], "--recompute <URL>"),
         (&["--recompute-rows", "5"], "--recompute <URL>"),
+        (&["--recompute-report", "new.jsonl"], "--recompute <URL>"),
         (&["--recompute", &url, "--recompute-bound=-1"], "expected a number of nats, at least 0"),
         (
             &["--recompute", &url, "--recompute-version", "3", "--recompute-any-version"],

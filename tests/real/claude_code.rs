@@ -14,7 +14,7 @@ use tokio::process::Command;
 use crate::harness::{Stage, assert_one_branch, long_vllm, testbed};
 
 /// Runs Claude Code in `home` until its task is done.
-async fn claude_code(
+pub(crate) async fn claude_code(
     stage: &Stage,
     trial: &TrialOpened,
     home: &Path,

@@ -5,7 +5,7 @@
 mod conversation;
 mod hard_cases;
 mod models;
-mod scene;
+pub(crate) mod scene;
 mod tally;
 
 use futures_util::StreamExt as _;

@@ -1,5 +1,7 @@
 //! A proxy in this process, in front of the real vLLM or of another upstream.
 
+use std::path::Path;
+
 use reqwest::{Client, Response};
 use rolltap_proxy::api::TrialOpened;
 use rolltap_proxy::{History, RenderSettings, RunningProxy, Settings};
@@ -35,7 +37,7 @@ pub(crate) struct Stage {
     pub(crate) http: Client,
     /// The vLLM behind the proxy.
     pub(crate) vllm: String,
-    _data: TempDir,
+    data: TempDir,
 }
 
 impl Stage {
@@ -72,7 +74,12 @@ impl Stage {
         let proxy = rolltap_proxy::start(settings).await.unwrap();
         // vLLM closes an idle connection after five seconds, perhaps just when a request is sent on it.
         let http = rolltap_testing::client_builder().pool_max_idle_per_host(0).build().unwrap();
-        Self { proxy, http, vllm, _data: data }
+        Self { proxy, http, vllm, data }
+    }
+
+    /// Returns the data directory of the proxy.
+    pub(crate) fn data(&self) -> &Path {
+        self.data.path()
     }
 
     /// Returns vLLM's own rendering of a chat request.

@@ -1,25 +1,32 @@
 //! `rolltap check --recompute`: the vLLM that sampled the tokens finds the captured logprobs, and names what was changed.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{Command, Output};
 
+use rolltap_rollout::check::recomputation::RecomputedRow;
 use rolltap_rollout::row::RolloutRow;
-use tempfile::TempPath;
+use tempfile::{TempDir, TempPath};
 
 use crate::program::text;
 
-/// Checks these rows of the tiny model of `vllm` with its own logprobs. `bound` is in nats.
-pub(crate) fn vllm_finds_its_own_logprobs(rows: &[RolloutRow], vllm: &str, bound: f64) {
-    let bound = bound.to_string();
+/// Checks these rows of the tiny model of `vllm` with its own logprobs. The bound holds for
+/// each token.
+pub(crate) fn vllm_finds_its_own_logprobs(rows: &[RolloutRow], vllm: &str, bound_in_nats: f64) {
+    let bound = bound_in_nats.to_string();
     // Another test renames the weights of this server at any time.
     let any = ["--recompute-any-version", "--recompute-bound", &bound, "--recompute-mean-bound", &bound];
-    let sound = check(rows, vllm, &any);
+    let dir = TempDir::new().unwrap();
+    let report = dir.path().join("recompute.jsonl");
+    let sound = check(rows, vllm, &[&any[..], &["--recompute-report", report.to_str().unwrap()]].concat());
     println!("{}", text(&sound.stdout));
     assert_eq!(sound.status.code(), Some(0), "{sound:?}");
     let comparable = rows.iter().filter(|row| has_free_tokens(row)).count();
     let expected = format!("{comparable} rows recomputed, 0 beyond a bound, 0 refused by the server");
     // A slow run prints its progress before.
     assert!(text(&sound.stderr).lines().any(|line| line == expected), "{sound:?}");
+
+    has_each_compared_token(&report, rows, bound_in_nats);
 
     let is_free = |row: &&RolloutRow| has_free_tokens(row) && row.calls.iter().all(|span| !span.constrained);
     let row = rows.iter().find(is_free).expect("a row without constrained calls");
@@ -54,6 +61,33 @@ pub(crate) fn vllm_finds_its_own_logprobs(rows: &[RolloutRow], vllm: &str, bound
     is_refused(&chosen, r#"does not serve model "other" of --recompute-model"#);
     let weights = changed(&|row| relabel(row, "of another step"), &[]);
     is_refused(&weights, r#"the rows are of policy version "of another step", and "#);
+}
+
+/// Checks that the report has a line for each row that can be compared, with equal logprobs for its tokens.
+fn has_each_compared_token(report: &Path, rows: &[RolloutRow], bound: f64) {
+    let text = std::fs::read_to_string(report).unwrap();
+    let lines: Vec<_> = text.lines().map(|line| RecomputedRow::parse(line.as_bytes()).unwrap()).collect();
+    let of = |line: &RecomputedRow| {
+        let is_same =
+            |row: &&RolloutRow| (&row.trial_id, row.branch_index) == (&line.trial_id, line.branch_index);
+        rows.iter().find(is_same).unwrap()
+    };
+    assert_eq!(lines.len(), rows.iter().filter(|row| has_free_tokens(row)).count());
+    for line in &lines {
+        let row = of(line);
+        assert!(!line.positions.is_empty() && line.refused.is_none() && line.model == "tiny", "{line:?}");
+        for ((position, captured), recomputed) in
+            line.positions.iter().zip(&line.captured).zip(&line.recomputed)
+        {
+            assert_eq!(row.logprobs[*position as usize], *captured);
+            assert_eq!(row.loss_mask[*position as usize], 1);
+            assert!(
+                f64::from((recomputed.unwrap() - captured).abs()) <= bound,
+                "{position} of {}",
+                row.trial_id
+            );
+        }
+    }
 }
 
 /// Whether the row has trained tokens of calls that are not constrained.

@@ -1,12 +1,14 @@
 //! Harbor's own Terminus-2, in tmux in a folder of this machine. It records ids too, and both records must agree.
 
 use rolltap_rollout::agent_reported::{self, Comparison, Segment, compare, rollout_details, trajectory};
+use rolltap_rollout::row::RolloutRow;
 use rolltap_sim as sim;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::clients::{are_whole, printed, script};
 use crate::harness::Stage;
+use crate::viewer::program::Server;
 
 /// The model writes a file, and then sends the completion twice, because the agent asks for a confirmation.
 const SCRIPT: &str = r#"
@@ -42,6 +44,28 @@ async fn terminus_2_finishes_a_task() {
         are_whole(&returned);
         let same = Comparison { captured: 3, returned: 3, same: 3, ..Comparison::default() };
         assert_eq!(compare(&calls, &returned), same);
+    }
+    let rows = stage.rollout(&trial).await;
+    assert_viewed(&rows, &trajectory).await;
+}
+
+/// Checks that the viewer has a screen per turn, each with the call that sampled it.
+async fn assert_viewed(rows: &[RolloutRow], trajectory: &[u8]) {
+    let dir = TempDir::new().unwrap();
+    let job = dir.path().join("job");
+    let agent = job.join(&rows[0].trial_id).join("agent");
+    std::fs::create_dir_all(&agent).unwrap();
+    std::fs::write(job.join("config.json"), "{}").unwrap();
+    std::fs::write(agent.join("trajectory.json"), trajectory).unwrap();
+    let lines: Vec<Value> = rows.iter().map(|row| serde_json::to_value(row).unwrap()).collect();
+    rolltap_testing::write_jsonl(&job.join("rollouts.jsonl"), &lines);
+    let view = Server::view(&job);
+    let page = view.page(&format!("/jobs/job/trials/{}/screens", rows[0].trial_id));
+    let page = rolltap_testing::get(page).await.unwrap().text().await.unwrap();
+    assert_eq!(page.matches("<section class=\"screen\"").count(), 3, "{page}");
+    assert!(page.contains("Analysis: A file is wanted.") && page.contains("hello.txt⏎"), "{page}");
+    for call in rows.iter().flat_map(|row| &row.calls) {
+        assert!(page.contains(&call.call_id), "{}: {page}", call.call_id);
     }
 }
 

@@ -50,8 +50,14 @@ const show = (token) => {
   if (!facts || !(run instanceof HTMLElement)) return;
   const parts = [`token ${token.id.slice(1)}`, `id ${token.dataset.i}`, JSON.stringify(token.textContent)];
   if (token.dataset.l !== undefined) parts.push(`logprob ${token.dataset.l}`);
+  if (token.dataset.r !== undefined) {
+    const difference = Number(token.dataset.r) - Number(token.dataset.l);
+    parts.push(`recomputed ${token.dataset.r}, difference ${Number.isNaN(difference) ? "unknown" : difference.toPrecision(3)}`);
+  }
   parts.push(run.dataset.kind ?? "");
-  if (run.dataset.version !== "-1") parts.push(`version ${run.dataset.version}`);
+  if (run.dataset.version && run.dataset.version !== "-1") parts.push(`version ${run.dataset.version}`);
+  if (run.dataset.reason) parts.push(run.dataset.reason);
+  if (run.dataset.spliced) parts.push(`spliced into the next prompt (rendered by the template: ${run.dataset.spliced})`);
   if (run.dataset.callId) parts.push(`call ${run.dataset.call}, ${run.dataset.role} (${run.dataset.callId})`);
   facts.textContent = parts.join("  ·  ");
 };

@@ -1,4 +1,4 @@
-//! The style sheet and the script, compiled in. Their addresses contain a hash, so that a browser caches them for good.
+//! The style sheet and the scripts, compiled in. Their addresses contain a hash, so that a browser caches them for good.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -18,6 +18,12 @@ pub(crate) static SCRIPT: Asset = Asset {
     media: "text/javascript; charset=utf-8",
     text: include_str!("../assets/script.js"),
 };
+/// The player of the page of screens, which the script comes before.
+pub(crate) static SCREENS: Asset = Asset {
+    name: "screens.js",
+    media: "text/javascript; charset=utf-8",
+    text: include_str!("../assets/screens.js"),
+};
 
 impl Asset {
     /// Returns the path of the file on the server.
@@ -29,6 +35,6 @@ impl Asset {
 
     /// Returns the asset with this path.
     pub(crate) fn at(path: &str) -> Option<&'static Self> {
-        [&STYLE, &SCRIPT].into_iter().find(|asset| asset.address() == path)
+        [&STYLE, &SCRIPT, &SCREENS].into_iter().find(|asset| asset.address() == path)
     }
 }

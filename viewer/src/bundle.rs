@@ -9,6 +9,7 @@ use maud::Markup;
 use tokenizers::Tokenizer;
 
 use crate::asset::{self, Asset};
+use crate::collection::screens::Screens;
 use crate::collection::{Collection, Job, JobContent, TrialContent};
 use crate::filter::Filter;
 use crate::page;
@@ -62,7 +63,7 @@ pub fn write_bundle(
         return Err(BundleError::NotEmpty(dir.to_owned()));
     }
     let mut bundle = Bundle { dir, texts: TokenTexts(tokenizer), bundled: Bundled::default() };
-    for file in [&asset::STYLE, &asset::SCRIPT] {
+    for file in [&asset::STYLE, &asset::SCRIPT, &asset::SCREENS] {
         bundle.asset(file)?;
     }
     bundle.page(&FILES.jobs(), |links| page::jobs::page(links, collection))?;
@@ -120,16 +121,35 @@ impl Bundle<'_> {
             // The script of the branch's page inserts the windows there, so their addresses are relative to that page.
             let links = Links::Bundle { depth: Links::depth_of(&address) };
             for from in (0..row.token_ids.len()).step_by(WINDOW).skip(1) {
-                let window =
-                    page::tokens::window(row, from, &texts, |from| links.tokens(name, id, index, from));
+                let window = page::tokens::window(trial, row, from, &texts, |from| {
+                    links.tokens(name, id, index, from)
+                });
                 self.write(&FILES.tokens(name, id, index, from), &window.into_string())?;
             }
         }
+        self.screens(job, trial)?;
         for file in trial.files.list() {
             if let Some(read) = file.read() {
                 let address = FILES.file(name, id, &file.name);
                 self.page(&address, |links| page::trial::file(links, job, trial, &file.name, &read))?;
             }
+        }
+        Ok(())
+    }
+
+    /// Writes the screens of a trial's terminal, if it has any.
+    fn screens(&mut self, job: &Job, trial: &TrialContent) -> Result<(), BundleError> {
+        let (name, id) = (job.name(), &trial.entry.id);
+        let Some(screens) = Screens::read(&trial.files.list()) else { return Ok(()) };
+        let address = FILES.screens(name, id);
+        self.page(&address, |links| page::screens::page(links, job, trial, &screens))?;
+        // The script of that page inserts the windows there, so their addresses are relative to it.
+        let links = Links::Bundle { depth: Links::depth_of(&address) };
+        let mut from = page::screens::end_of_window(&screens, 0);
+        while from < screens.screens.len() {
+            let window = page::screens::window(&links, job, trial, &screens, from);
+            self.write(&FILES.screens_from(name, id, from), &window.into_string())?;
+            from = page::screens::end_of_window(&screens, from);
         }
         Ok(())
     }

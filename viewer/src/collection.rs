@@ -3,7 +3,9 @@
 mod captures;
 mod files;
 mod job;
+mod recompute;
 mod rows_file;
+pub(crate) mod screens;
 mod state;
 mod trial;
 
@@ -14,7 +16,7 @@ use std::sync::Arc;
 pub use files::{TextFile, TrialFile, TrialFiles};
 pub use job::{Job, JobContent};
 pub(crate) use trial::SearchedTrial;
-pub use trial::{CauseCost, TrialContent, TrialEntry};
+pub use trial::{CauseCost, ExportFacts, TrialContent, TrialEntry};
 
 use self::job::JobKind;
 
@@ -71,6 +73,18 @@ impl Collection {
     pub fn of_data_dir(path: &Path) -> Self {
         let name = unique_name(path, &mut BTreeSet::new());
         Self { jobs: vec![Job::new(name, path.to_owned())] }
+    }
+
+    /// Shows this report of `rolltap check --recompute-report` with all jobs, instead of those in their directories.
+    ///
+    /// # Errors
+    /// The report is no file.
+    pub fn with_recompute(self, report: &Path) -> Result<Self, OpenError> {
+        if !report.is_file() {
+            return Err(OpenError::NotFound(report.to_owned()));
+        }
+        let jobs = self.jobs.into_iter().map(|job| job.with_recompute(report.to_owned()));
+        Ok(Self { jobs: jobs.collect() })
     }
 
     /// Returns all jobs, in the order of the paths.

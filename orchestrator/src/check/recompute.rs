@@ -7,6 +7,7 @@
 mod plan;
 mod progress;
 mod report;
+mod report_file;
 mod rows;
 mod server;
 
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use futures_util::{StreamExt, stream};
 use rolltap_proxy::Address;
-use rolltap_rollout::check::recomputation::{Bounds, Comparable, Comparison, LeftOut};
+use rolltap_rollout::check::recomputation::{Bounds, Comparable, Comparison, LeftOut, RecomputedRow};
 use tokio::sync::mpsc;
 use tokio::task::{self, JoinError};
 
@@ -23,6 +24,8 @@ use self::plan::{Plan, Survey};
 pub use self::plan::{PolicyChoice, Refusal};
 use self::progress::Progress;
 pub use self::report::Recomputed;
+use self::report_file::ReportFile;
+pub use self::report_file::ReportFileError;
 pub use self::server::ServerError;
 use self::server::{Answered, Server};
 use crate::source::SourceError;
@@ -47,6 +50,8 @@ pub struct RecomputeSettings {
     pub rows: Option<NonZeroU64>,
     /// The number of requests in flight.
     pub concurrency: NonZeroUsize,
+    /// A new file for every compared token.
+    pub report: Option<PathBuf>,
 }
 
 /// Why logprobs cannot be compared.
@@ -85,6 +90,9 @@ pub enum RecomputeError {
         /// The name at the end.
         after: String,
     },
+    /// The report cannot be written.
+    #[error(transparent)]
+    Report(#[from] ReportFileError),
     /// The thread that reads the source failed.
     #[error("the source could not be read to its end")]
     Reader(#[from] JoinError),
@@ -97,30 +105,34 @@ pub struct Recomputation {
     settings: RecomputeSettings,
     server: Server,
     plan: Plan,
+    report: Option<ReportFile>,
 }
 
 impl Recomputation {
     /// Surveys the source at `path`, and asks the server for its models and the name of its weights.
     ///
     /// # Errors
-    /// Fails if the source or the server cannot be read, if no token can be compared, and if model or weights of the
-    /// server are others than those of the rows without permission by the settings.
+    /// Fails if the source or the server cannot be read, if no token can be compared, if model or weights of the server
+    /// are others than those of the rows without permission by the settings, and if the report cannot be created.
     pub async fn prepare(path: &Path, settings: RecomputeSettings) -> Result<Self, RecomputeError> {
         let server = Server::new(&settings.server, settings.api_key.clone())?;
         let facts = server.facts().await?;
         let source = path.to_owned();
         let survey = task::spawn_blocking(move || Survey::of(&source)).await??;
         let plan = survey.plan(facts, &settings)?;
-        Ok(Self { path: path.to_owned(), settings, server, plan })
+        let report = settings.report.as_deref().map(ReportFile::create).transpose()?;
+        Ok(Self { path: path.to_owned(), settings, server, plan, report })
     }
 
     /// Sends the rows and compares. Passes a line for each of the first rows that are beyond a bound or that the server
-    /// refuses to the callback.
+    /// refuses to the callback. The report appears at the end, with the rows in the order of the source.
     ///
     /// # Errors
-    /// Fails if the server stops answering, does not answer with logprobs of prompts, or loads other weights.
-    pub async fn run(self, mut tell: impl FnMut(&str)) -> Result<Recomputed, RecomputeError> {
+    /// Fails if the server stops answering, does not answer with logprobs of prompts, or loads other weights, and if the
+    /// report cannot be written.
+    pub async fn run(mut self, mut tell: impl FnMut(&str)) -> Result<Recomputed, RecomputeError> {
         let progress = Progress::new(self.plan.rows);
+        let mut report = self.report.take();
         let (sender, mut receiver) = mpsc::channel(self.settings.concurrency.get());
         let (path, plan) = (self.path.clone(), self.plan.clone());
         let reading = task::spawn_blocking(move || send_rows(&path, &plan, &sender));
@@ -133,6 +145,9 @@ impl Recomputation {
         let mut comparison = Comparison::new(self.settings.bounds);
         let (mut refused, mut named) = (0, 0);
         while let Some((row, answered)) = answers.next().await {
+            if let (Some(report), Ok(answered)) = (&mut report, &answered) {
+                report.add(&self.line(&row, answered))?;
+            }
             let line = match answered {
                 Ok(Answered::Logprobs(logprobs)) => {
                     comparison.add(&row, &logprobs).map(|beyond| beyond.to_string())
@@ -152,7 +167,18 @@ impl Recomputation {
         drop(answers);
         let beyond_context = reading.await??;
         self.has_same_weights().await?;
+        report.map_or(Ok(()), ReportFile::keep)?;
         Ok(Recomputed::new(self.plan, comparison, beyond_context, refused, named))
+    }
+
+    /// Returns the line of the report.
+    fn line(&self, row: &Comparable, answered: &Answered) -> RecomputedRow {
+        let answer = match answered {
+            Answered::Logprobs(logprobs) => Ok(logprobs.as_slice()),
+            Answered::Refused(message) => Err(message.as_str()),
+        };
+        let weights = self.plan.server.weights.as_deref();
+        RecomputedRow::new(row, answer, self.plan.model_of(row), weights, self.settings.bounds)
     }
 
     /// Asks for the name of the weights again, unless any version may be compared.

@@ -199,8 +199,8 @@ fn intact(damage: Vec<Damage>) -> Result<(), ExportFailure> {
     }
 }
 
-/// Returns the facts that a trial's rows would have.
-fn without_rows(archive: &Archive, trial: &StoredTrial, version: Option<&RewardVersion>) -> RowFacts {
+/// Returns the facts that a trial's rows would have. `None` for the version takes the original reward.
+pub fn without_rows(archive: &Archive, trial: &StoredTrial, version: Option<&RewardVersion>) -> RowFacts {
     let facts = trial.facts();
     let number = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
     let reward = trial.reward_in(version);

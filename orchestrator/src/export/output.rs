@@ -1,7 +1,7 @@
 //! The destination of an export. A file is written under a temporary name and moved into place when it is complete.
 
 use std::fs::{self, File, Permissions};
-use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Cursor, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -108,6 +108,8 @@ fn parent(path: &Path) -> &Path {
 pub(super) enum Draft {
     /// Data for standard output.
     Spool(BufWriter<File>),
+    /// Data for the caller.
+    Memory(Cursor<Vec<u8>>),
     /// Data for a file.
     Aside { file: BufWriter<NamedTempFile>, path: PathBuf, replaces: bool },
 }
@@ -116,6 +118,7 @@ impl Write for Draft {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Spool(file) => file.write(bytes),
+            Self::Memory(data) => data.write(bytes),
             Self::Aside { file, .. } => file.write(bytes),
         }
     }
@@ -123,6 +126,7 @@ impl Write for Draft {
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Spool(file) => file.flush(),
+            Self::Memory(data) => data.flush(),
             Self::Aside { file, .. } => file.flush(),
         }
     }
@@ -132,13 +136,15 @@ impl Seek for Draft {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         match self {
             Self::Spool(file) => file.seek(to),
+            Self::Memory(data) => data.seek(to),
             Self::Aside { file, .. } => file.seek(to),
         }
     }
 }
 
 impl Draft {
-    /// Writes the draft to standard output, or moves it into place and syncs it to disk.
+    /// Writes the draft to standard output, or moves it into place and syncs it to disk. The caller has the data of a
+    /// draft in memory.
     pub(super) fn keep(self) -> Result<(), OutputError> {
         let failed = |to: &str| {
             let to = to.to_owned();
@@ -146,6 +152,7 @@ impl Draft {
         };
         match self {
             Self::Spool(file) => print(file).map_err(failed("standard output")),
+            Self::Memory(_) => Ok(()),
             Self::Aside { file, path, replaces } => {
                 let failed = failed(&path.display().to_string());
                 let file = file.into_inner().map_err(|error| failed(error.into_error()));

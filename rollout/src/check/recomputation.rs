@@ -7,11 +7,13 @@
 mod answer;
 mod comparable;
 mod comparison;
+mod line;
 mod policy;
 
 pub use answer::{AnswerError, prompt_logprobs};
 pub use comparable::{Comparable, ComparedToken, LeftOut, Reason};
 pub use comparison::{Beyond, Bounds, Comparison, Difference, Figures};
+pub use line::{LineError, RECOMPUTED_SCHEMA, RecomputedRow};
 pub use policy::Policy;
 
 #[cfg(test)]

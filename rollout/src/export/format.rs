@@ -34,7 +34,7 @@ use super::formats::verifiers::VerifiersExporter;
 use super::formats::verl::{Verl, VerlExporter};
 use super::formats::whole_rows::{JsonlExporter, ParquetExporter};
 use super::pipeline::advantage::Advantage;
-use super::pipeline::rules::{Comparison, Failed, OnFork, ShortGroups};
+use super::pipeline::rules::{Comparison, Failed, OnFork, Rules, ShortGroups};
 
 /// What single formats need in addition to the rules.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -138,6 +138,30 @@ impl Format {
             Comparison::Counted(_) if self.compares() == Compares::CountedRewards => OnFork::Longest,
             Comparison::Counted(_) | Comparison::Named | Comparison::Never => self.default_on_fork(),
         }
+    }
+
+    /// The rules of an export without any option.
+    pub fn rules(self) -> Rules {
+        let advantage = self.advantage();
+        Rules {
+            on_fork: self.on_fork(advantage),
+            failed: self.failed(),
+            advantage,
+            comparison: self.comparison(advantage, ShortGroups::Pad),
+            open_groups: false,
+            untrained_groups: false,
+            superseded: false,
+            train_constrained: false,
+            reward: None,
+            staleness: None,
+            min_reward: None,
+            best_of_group: None,
+        }
+    }
+
+    /// Whether a record of the format is made of all trials of a group.
+    pub fn has_record_per_group(self) -> bool {
+        matches!(self, Self::Preference | Self::Atropos)
     }
 
     /// What the format does with the messages of calls.

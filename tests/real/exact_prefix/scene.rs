@@ -34,7 +34,7 @@ pub(super) async fn in_each_mode(tools: bool, case: impl AsyncFn(&mut Scene<'_>)
 }
 
 /// Returns the keys of a request that restrict the answer to this pattern.
-pub(super) fn saying(regex: &str) -> Value {
+pub(crate) fn saying(regex: &str) -> Value {
     json!({
         "temperature": 1, "max_tokens": 120, "chat_template_kwargs": {"enable_thinking": false},
         "structured_outputs": {"regex": regex}, "logit_bias": {TINY.end_of_turn.to_string(): 50},

@@ -5,10 +5,10 @@ use serde_json::json;
 use super::browser::{Browser, TAB};
 use super::loading::pages;
 use super::program::{Demo, Server};
-use super::rows::{RowsFile, row};
+use super::rows::{RowsFile, forked, row};
 
 /// Returns the defects of the page in both colour schemes.
-fn audit(browser: &Browser, page: &str) -> Vec<String> {
+pub(crate) fn audit(browser: &Browser, page: &str) -> Vec<String> {
     let mut defects = Vec::new();
     for scheme in ["light", "dark"] {
         browser.prefer(scheme);
@@ -38,10 +38,14 @@ fn every_page_has_names_landmarks_and_contrast() {
     failed["trainable_mask"] = vec![0; 42].into();
     failed["loss_mask"] = vec![0; 42].into();
     failed["advantage"] = json!(-0.5);
-    let rows = RowsFile::of(&[failed, row("other", "other", 3)]);
+    let rows = [&[failed, row("other", "other", 3)][..], &forked("forked", "task")].concat();
+    let rows = RowsFile::of(&rows);
     let view = Server::view(&rows.path());
     let trial = "/jobs/rows.jsonl/trials/failed";
-    for page in ["/jobs/rows.jsonl", "/jobs/rows.jsonl/groups/task", trial, &format!("{trial}/branches/0")] {
+    let forked = "/jobs/rows.jsonl/trials/forked";
+    for page in
+        ["/jobs/rows.jsonl", "/jobs/rows.jsonl/groups/task", forked, trial, &format!("{trial}/branches/0")]
+    {
         browser.open(&view.page(page));
         defects.extend(audit(&browser, page));
     }

@@ -73,17 +73,52 @@ impl Captures {
 
     /// Records a trial of one call, and returns its id.
     pub(crate) fn record(&self, task: &str, message: &str) -> String {
+        self.record_calls(task, message, 1)
+    }
+
+    /// Records a trial that makes the same call some number of times, and returns its id. The policy version changes
+    /// before each repetition.
+    pub(crate) fn record_calls(&self, task: &str, message: &str, times: usize) -> String {
+        let (id, url) = self.open(task);
+        let messages = json!([{"role": "user", "content": message}]);
+        let call = json!({"model": "sim", "messages": messages, "user": message});
+        for time in 0..times {
+            if time > 0 {
+                self.send(Method::POST, "/v1/policy", &json!({"version": format!("step-{time}")}));
+            }
+            self.send(Method::POST, &url, &call);
+        }
+        self.complete(&id);
+        id
+    }
+
+    /// Records a trial of two turns, and returns its id. The second turn offers a tool, which the template renders before
+    /// the first turn.
+    pub(crate) fn record_with_late_tool(&self, task: &str, message: &str) -> String {
+        let (id, url) = self.open(task);
+        let mut messages = vec![json!({"role": "user", "content": message})];
+        let answer = self.send(Method::POST, &url, &json!({"model": "sim", "messages": messages}));
+        messages.push(json!({"role": "assistant", "content": answer["choices"][0]["message"]["content"]}));
+        messages.push(json!({"role": "user", "content": "again"}));
+        let tool =
+            json!({"type": "function", "function": {"name": "late", "parameters": {"type": "object"}}});
+        self.send(Method::POST, &url, &json!({"model": "sim", "messages": messages, "tools": [tool]}));
+        self.complete(&id);
+        id
+    }
+
+    /// Opens a trial. Returns its id and the address of its chat completions.
+    fn open(&self, task: &str) -> (String, String) {
         let sample = self.recorded.replace(self.recorded.get() + 1);
         let trial = json!({"task_id": task, "group_id": task, "sample_index": sample});
         let trial = self.send(Method::POST, "/v1/trials", &trial);
-        let id = trial["trial_id"].as_str().unwrap().to_owned();
-        let messages = json!([{"role": "user", "content": message}]);
-        let call = json!({"model": "sim", "messages": messages, "user": message});
         let base = trial["base_urls"]["openai"].as_str().unwrap();
-        self.send(Method::POST, &format!("{base}/chat/completions"), &call);
+        (trial["trial_id"].as_str().unwrap().to_owned(), format!("{base}/chat/completions"))
+    }
+
+    fn complete(&self, id: &str) {
         self.send(Method::POST, &format!("/v1/trials/{id}/seal"), &json!({}));
         self.send(Method::PUT, &format!("/v1/trials/{id}/reward"), &json!({"rewards": {"reward": 1.0}}));
-        id
     }
 
     /// Sends a request to the admin plane, or to a whole address.

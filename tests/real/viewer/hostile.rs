@@ -58,7 +58,8 @@ fn assert_harmless(browser: &Browser, page: &str) {
          .map((element) => element.outerHTML).filter((html) => !html.includes('/assets/'))",
     );
     assert_eq!(foreign, json!([]), "{page}");
-    assert_eq!(browser.value("document.querySelectorAll('script').length"), 1, "{page}");
+    let own = "document.querySelectorAll('head script[src*=\"/assets/\"]').length";
+    assert_eq!(browser.value(own), 1, "{page}");
     let handlers = browser.value(
         "[...document.querySelectorAll('*')].flatMap((element) => element.getAttributeNames()) \
          .filter((name) => name.startsWith('on'))",
@@ -99,6 +100,12 @@ fn hostile_text_in_every_field_of_rows_stays_text() {
         assert_harmless(&browser, page);
         let is_literal = contains(&browser, &format!("document.querySelector('{place}').textContent"));
         assert!(is_literal || page.starts_with("/jobs/%"), "{page} does not show the text in {place}");
+    }
+
+    for format in ["jsonl", "messages", "atropos"] {
+        let page = format!("{job}/trials/{name}/records/{format}");
+        browser.open(&view.page(&page));
+        assert_harmless(&browser, &page);
     }
 
     // The script shows details of tokens, which contain the call's role and id.
@@ -147,4 +154,23 @@ fn hostile_conversations_and_files_stay_text() {
     assert_harmless(&browser, &page);
     assert!(contains(&browser, "document.querySelector('pre.file').textContent"));
     assert!(browser.text("document.title").contains(name));
+
+    // Escape sequences of a recording are played, and those of a trajectory are shown as signs.
+    let agent = demo.dir().join(&trial).join("agent");
+    let step = json!({"source": "agent", "message": HOSTILE, "observation": {"results": [{"content": HOSTILE}]},
+        "tool_calls": [{"arguments": {"keystrokes": HOSTILE}}], "timestamp": "2026-11-25T00:00:00Z"});
+    let trajectory = json!({"agent": {"name": "terminal"}, "steps": [step]}).to_string();
+    let shown = HOSTILE.replace('\u{1b}', "\u{241b}");
+    let output = HOSTILE.replace("\u{1b}[2J\u{202e}", "\u{1b}[1m");
+    let cast = format!("{}\n{}\n", json!({"version": 2, "width": 300}), json!([0.1, "o", output]));
+    // The emulator leaves out blanks at the end of a line.
+    let played = HOSTILE.replace(" \u{1b}[2J\u{202e}", "");
+    std::fs::write(agent.join("trajectory.json"), trajectory).unwrap();
+    let page = format!("/jobs/demo/trials/{trial}/screens");
+    for (recording, expected) in [(None, shown), (Some(cast), played)] {
+        recording.into_iter().for_each(|cast| std::fs::write(agent.join("recording.cast"), cast).unwrap());
+        browser.open(&view.page(&page));
+        assert_harmless(&browser, &page);
+        assert_eq!(browser.text("document.querySelector('pre.terminal').textContent"), expected);
+    }
 }

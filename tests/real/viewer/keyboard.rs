@@ -4,26 +4,32 @@ use rolltap_rollout::row::RolloutRow;
 
 use super::browser::{Browser, ENTER, LEFT, RIGHT};
 use super::program::{Demo, Server};
+use crate::program::rolltap;
 
 /// The parts of the details of a token.
 const FACTS: &str = "document.querySelector('#token').textContent";
 
-/// Returns the details that the page must show of a token.
+/// Returns the details that the page must show of a sampled token.
 fn facts(row: &RolloutRow, at: usize) -> Vec<String> {
     let span = row.calls.iter().position(|span| (span.start as usize..span.end as usize).contains(&at));
     let call = &row.calls[span.unwrap()];
+    let kind = match (row.trainable_mask[at], row.loss_mask[at]) {
+        (0, _) => "masked",
+        (_, 0) => "elsewhere",
+        _ => "trained",
+    };
     vec![
         format!("token {at}"),
         format!("id {}", row.token_ids[at]),
         format!("logprob {}", row.logprobs[at]),
-        "trained".to_owned(),
+        kind.to_owned(),
         format!("version {}", row.token_version[at]),
         format!("call {}, {} ({})", span.unwrap() + 1, call.role, call.call_id),
     ]
 }
 
 /// Checks the details of the marked token, and that no other element covers it.
-fn assert_shown(browser: &Browser, row: &RolloutRow, at: usize) {
+pub(crate) fn assert_shown(browser: &Browser, row: &RolloutRow, at: usize) {
     browser.until(&format!("document.querySelector('#tokens i.at')?.id === 't{at}'"));
     let shown = browser.text(FACTS);
     let parts: Vec<&str> = shown.split("  ·  ").collect();
@@ -81,6 +87,41 @@ fn a_token_is_reached_from_the_list_of_jobs_by_keys_alone() {
         browser.press("u", 1);
         browser.arrives_at(page);
     }
+}
+
+#[test]
+#[ignore = "needs Chromium: run ./scripts/test"]
+fn the_keys_find_the_reason_of_a_masked_token_in_a_record() {
+    let demo = Demo::run();
+    let view = Server::view(demo.jobs());
+    let browser = Browser::start();
+    let rows = demo.rows();
+    let trial = format!("/jobs/demo/trials/{}", rows[0].trial_id);
+    browser.open(&view.page(&trial));
+    browser.value(
+        "[...document.querySelectorAll('.formats a')].find((link) => link.textContent === 'labels').focus()",
+    );
+    browser.press(ENTER, 1);
+    browser.arrives_at(&format!("{trial}/records/labels"));
+    browser.press(RIGHT, 1);
+    browser.until("document.querySelector('#tokens i.at')?.id === 't0'");
+    assert_eq!(browser.value("document.querySelector('#tokens i.at').closest('s') !== null"), true);
+    assert!(browser.text(FACTS).contains("masked  ·  prompt"), "{}", browser.text(FACTS));
+    browser.press("n", 1);
+    let start = rows[0].calls[0].start;
+    browser.until(&format!("document.querySelector('#tokens i.at')?.id === 't{start}'"));
+    assert_eq!(browser.value("document.querySelector('#tokens i.at').closest('s')"), serde_json::Value::Null);
+    // The record is that of the export, and its labels mask the prompt.
+    let record = browser.text("document.querySelector('pre').textContent");
+    let record: serde_json::Value = serde_json::from_str(&record).unwrap();
+    let dir = demo.dir().display().to_string();
+    let exported = rolltap(&["export", &dir, "--quiet", "--format", "labels", "--output", "-"]);
+    let lines = String::from_utf8(exported.stdout).unwrap();
+    let mut lines = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    assert!(lines.any(|line| line == record), "{record}");
+    assert_eq!(record["labels"][0], -100);
+    browser.press("u", 1);
+    browser.arrives_at(&trial);
 }
 
 #[test]

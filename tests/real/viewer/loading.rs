@@ -8,7 +8,7 @@ use super::browser::Browser;
 use super::program::{Demo, Server};
 use super::rows::{RowsFile, row};
 
-/// The paths of the pages of the demo: jobs, job, group, trial, file, branch.
+/// The paths of the pages of the demo: jobs, job, group, trial, file, branch, records.
 pub(crate) fn pages(demo: &Demo) -> Vec<String> {
     let rows = demo.rows();
     let trial = format!("/jobs/demo/trials/{}", rows[0].trial_id);
@@ -21,6 +21,9 @@ pub(crate) fn pages(demo: &Demo) -> Vec<String> {
         trial.clone(),
         format!("{trial}/files/result.json"),
         format!("{trial}/branches/0"),
+        format!("{trial}/screens"),
+        format!("{trial}/records/messages"),
+        format!("{trial}/records/jsonl"),
         "/jobs/none".to_owned(),
     ]
 }

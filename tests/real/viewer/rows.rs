@@ -43,6 +43,27 @@ pub(crate) fn row(trial: &str, task: &str, sampled: usize) -> Value {
     row
 }
 
+/// Returns the rows of a trial whose conversation forks behind its first call.
+pub(crate) fn forked(trial: &str, task: &str) -> [Value; 2] {
+    let (mut first, mut second) = (row(trial, task, 3), row(trial, task, 6));
+    let shared = first["calls"][0].clone();
+    let mut own = shared.clone();
+    own["call_id"] = "second-call".into();
+    own["parent_call_id"] = shared["call_id"].clone();
+    own["role"] = "sub_agent".into();
+    own["prompt_len"] = (PROMPT + 5).into();
+    own["start"] = (PROMPT + 5).into();
+    own["end"] = (PROMPT + 6).into();
+    second["calls"] = json!([shared, own]);
+    second["branch_cause"] = "fork".into();
+    for (index, row) in [&mut first, &mut second].into_iter().enumerate() {
+        row["branch_index"] = index.into();
+        row["num_branches"] = 2.into();
+        row["is_last_branch"] = (index == 1).into();
+    }
+    [first, second]
+}
+
 /// Whether rolltap reads a value as a row.
 pub(crate) fn is_row(row: &Value) -> bool {
     serde_json::from_value::<RolloutRow>(row.clone()).is_ok()

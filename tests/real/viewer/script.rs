@@ -1,4 +1,4 @@
-//! The types of the pages' script, by the TypeScript compiler.
+//! The types of the pages' scripts, by the TypeScript compiler.
 
 use std::process::Command;
 
@@ -8,7 +8,9 @@ use crate::program::both_outputs;
 #[test]
 #[ignore = "needs TypeScript: run ./scripts/test"]
 fn the_script_has_sound_types() {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/viewer/assets/script.js");
+    // The second script uses functions of the first.
+    let scripts = ["script.js", "screens.js"]
+        .map(|name| format!("{}/viewer/assets/{name}", env!("CARGO_MANIFEST_DIR")));
     let mut command = Command::new(testbed("ROLLTAP_TESTBED_TYPESCRIPT"));
     command.args([
         "--checkJs",
@@ -19,6 +21,6 @@ fn the_script_has_sound_types() {
         "--lib",
         "es2023,dom,dom.iterable",
     ]);
-    let output = command.arg(script).output().unwrap();
+    let output = command.args(scripts).output().unwrap();
     assert!(output.status.success(), "{}", both_outputs(&output));
 }

@@ -60,6 +60,8 @@ fn every_page_fits_a_telephone_and_a_screen_in_light_and_dark() {
         &format!("/jobs/rows.jsonl/groups/{long}"),
         &trial,
         &format!("{trial}/branches/0#t3"),
+        &format!("{trial}/records/jsonl"),
+        &format!("{trial}/records/verl"),
         &format!("/jobs/{long}"),
     ] {
         browser.open(&view.page(page));

@@ -74,3 +74,31 @@ fn a_directory_with_files_is_refused() {
     let error = write_bundle(&collection, None, dir.path(), &mut |_, _| {}).unwrap_err();
     assert!(error.to_string().contains("is not empty"), "{error}");
 }
+
+#[test]
+fn every_window_of_screens_is_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = dir.path().join("job/one/agent");
+    fs::create_dir_all(&agent).unwrap();
+    fs::write(dir.path().join("job/config.json"), "{}").unwrap();
+    write_jsonl(&dir.path().join("job/rollouts.jsonl"), &[rollout_row("one", "task", None, 3)]);
+    let events = (1..60).map(|second| format!("[{second}, \"o\", \"{}\"]\n", "x<".repeat(3_000)));
+    let cast: String = std::iter::once("{\"version\": 2}\n".to_owned()).chain(events).collect();
+    fs::write(agent.join("recording.cast"), cast).unwrap();
+    let site = dir.path().join("site");
+    write_bundle(&Collection::open(&[dir.path().join("job")]).unwrap(), None, &site, &mut |_, _| {}).unwrap();
+    let mut found = BTreeSet::new();
+    files(&site, "", &mut found);
+    let page = found.iter().find(|file| file.ends_with("/screens/index.html")).unwrap();
+    let mut shown = 0;
+    let mut next = Some(page.clone());
+    while let Some(file) = next {
+        let text = fs::read_to_string(site.join(&file)).unwrap();
+        shown += text.matches("<section class=\"screen\"").count();
+        let address = text.split("data-next=\"").nth(1).and_then(|rest| rest.split('"').next());
+        next = address.map(|address| resolved(page, address));
+    }
+    // The emulator shows the same full screen from some event on.
+    assert!(shown >= 2, "{shown} screens");
+    assert!(found.contains("assets/screens.js"));
+}

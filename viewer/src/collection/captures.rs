@@ -1,9 +1,10 @@
 //! Reads trials from a capture store, beside a proxy that may be running.
 
-use rolltap_proxy::store::{Archive, Damage};
+use rolltap_orchestrator::export::without_rows;
+use rolltap_proxy::store::{Archive, Damage, PolicyChange, StoredTrial};
 use rolltap_rollout::ids::TrialId;
 
-use super::trial::TrialContent;
+use super::trial::{ExportFacts, TrialContent, TrialEntry};
 
 /// The maximum number of damaged places that a page lists.
 const LISTED: usize = 10;
@@ -26,5 +27,35 @@ pub(super) fn read_trial(archive: &Archive, id: &str, content: &mut TrialContent
     };
     content.problems.extend(damage(&found));
     content.rows = archive.rows(&trial, None);
+    content.export = export_facts(archive, &trial, found, content.rows.is_empty());
+    content.version_changes = version_changes(archive, &content.entry);
     content.calls = trial.calls.into_iter().zip(trial.told).collect();
+}
+
+/// Returns the changes of the policy version while the trial was open. A label for the weights at the start is no change.
+fn version_changes(archive: &Archive, entry: &TrialEntry) -> Vec<PolicyChange> {
+    let mut version = 0;
+    let changes = archive.policy_changes().iter();
+    let changes = changes.filter(|change| std::mem::replace(&mut version, change.version) != change.version);
+    let is_before = |change: &PolicyChange| entry.opened_at.is_some_and(|opened| change.at < opened);
+    let is_after = |change: &PolicyChange| entry.sealed_at.is_some_and(|sealed| change.at > sealed);
+    changes.filter(|change| !is_before(change) && !is_after(change)).cloned().collect()
+}
+
+/// Returns what an export knows of the trial. Like an export, it ignores a half-written last record.
+fn export_facts(
+    archive: &Archive,
+    trial: &StoredTrial,
+    damage: Vec<Damage>,
+    is_rowless: bool,
+) -> ExportFacts {
+    let mut damage = archive.damage().iter().cloned().chain(damage);
+    let group = trial.facts().group_id.as_ref();
+    ExportFacts {
+        without_rows: is_rowless.then(|| without_rows(archive, trial, None)),
+        is_unfinished: !trial.is_complete(),
+        is_group_closed: archive.closed_groups().any(|closed| Some(closed) == group),
+        training: Some(trial.facts().training),
+        damage: damage.find(|damage| !damage.is_torn_end),
+    }
 }

@@ -61,6 +61,16 @@ impl TrialFiles {
 }
 
 impl TrialFile {
+    /// Reads the beginning of the file, at most `most` bytes.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn read_start(&self, most: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        File::open(&self.path)?.take(most).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
     /// Reads the end of the file, at most 200 kB. `None` if it cannot be read.
     pub fn read(&self) -> Option<TextFile> {
         read_end(&self.path, MOST_READ).ok()

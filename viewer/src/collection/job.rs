@@ -10,9 +10,10 @@ use rolltap_proxy::store::{self, Archive, ArchiveFollower, ReadError};
 
 use super::captures;
 use super::files::TrialFiles;
+use super::recompute;
 use super::rows_file::{self, RowsFile};
 use super::state::FilesState;
-use super::trial::{SearchedTrial, TrialContent, TrialEntry};
+use super::trial::{ExportFacts, SearchedTrial, TrialContent, TrialEntry};
 
 /// Where the rollouts of a job are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +71,8 @@ impl JobKind {
 pub struct Job {
     name: String,
     path: PathBuf,
+    /// The report of a recomputation that the user named.
+    recompute: Option<PathBuf>,
     last: Mutex<LastRead>,
 }
 
@@ -93,6 +96,7 @@ pub struct JobContent {
     /// The bytes of the files with the rollouts.
     pub bytes: u64,
     kind: JobKind,
+    recompute: Option<PathBuf>,
     records: Records,
 }
 
@@ -107,7 +111,12 @@ enum Records {
 
 impl Job {
     pub(super) fn new(name: String, path: PathBuf) -> Self {
-        Self { name, path, last: Mutex::default() }
+        Self { name, path, recompute: None, last: Mutex::default() }
+    }
+
+    /// Shows this report of a recomputation, instead of that in the directory of the job.
+    pub(super) fn with_recompute(self, report: PathBuf) -> Self {
+        Self { recompute: Some(report), ..self }
     }
 
     /// Returns the name, which is unique in the collection.
@@ -139,14 +148,26 @@ impl Job {
         {
             return Arc::clone(content);
         }
-        let content = Arc::new(JobContent::read(&self.path, kind, state.bytes(), &mut last.follower));
+        let content = Arc::new(JobContent::read(
+            &self.path,
+            kind,
+            self.recompute.clone(),
+            state.bytes(),
+            &mut last.follower,
+        ));
         last.content = Some((state, Arc::clone(&content)));
         content
     }
 }
 
 impl JobContent {
-    fn read(path: &Path, kind: Option<JobKind>, bytes: u64, follower: &mut Option<ArchiveFollower>) -> Self {
+    fn read(
+        path: &Path,
+        kind: Option<JobKind>,
+        recompute: Option<PathBuf>,
+        bytes: u64,
+        follower: &mut Option<ArchiveFollower>,
+    ) -> Self {
         let mut problems = Vec::new();
         let kind = kind.unwrap_or_else(|| {
             problems.push(format!("{} is gone or has no rollouts any more", path.display()));
@@ -168,7 +189,7 @@ impl JobContent {
             }
             JobKind::Begun { .. } => {}
         }
-        Self { trials, is_running: is_running(path), problems, bytes, kind, records }
+        Self { trials, is_running: is_running(path), problems, bytes, kind, recompute, records }
     }
 
     /// Returns the entry of a trial.
@@ -188,14 +209,32 @@ impl JobContent {
     pub fn trial(&self, id: &str) -> Option<TrialContent> {
         let entry = self.entry(id)?.clone();
         let files = self.kind.dir().map(|dir| TrialFiles::at(&dir.join(id))).unwrap_or_default();
-        let mut content =
-            TrialContent { entry, rows: Vec::new(), calls: Vec::new(), files, problems: Vec::new() };
+        let export = ExportFacts::default();
+        let mut content = TrialContent {
+            entry,
+            rows: Vec::new(),
+            calls: Vec::new(),
+            version_changes: Vec::new(),
+            recomputed: Vec::new(),
+            export,
+            files,
+            problems: Vec::new(),
+        };
         match &self.records {
             Records::Rows(file) => content.rows = file.rows_of(id, &mut content.problems),
             Records::Captures(archive) => captures::read_trial(archive, id, &mut content),
             Records::None => {}
         }
+        if let Some(report) = self.report() {
+            recompute::read_lines(&report, &mut content);
+        }
         Some(content)
+    }
+
+    /// Returns the report of a recomputation: the one that the user named, or that in the directory of the job.
+    fn report(&self) -> Option<PathBuf> {
+        let in_dir = || self.kind.dir().map(|dir| JobDir::at(dir).recompute()).filter(|file| file.is_file());
+        self.recompute.clone().or_else(in_dir)
     }
 
     /// Reads the calls and rows of these trials, one trial after the other, while `visit` returns true.

@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use rolltap_proxy::store::{StoredConversation, TrialOutline};
+use rolltap_proxy::store::{Damage, PolicyChange, StoredConversation, TrialOutline};
 use rolltap_rollout::call::Call;
+use rolltap_rollout::check::recomputation::RecomputedRow;
+use rolltap_rollout::conversation::Conversations;
 use rolltap_rollout::export::pipeline::projection::RowFacts;
 use rolltap_rollout::rollout::Reward;
 use rolltap_rollout::row::RolloutRow;
+use rolltap_rollout::training::TrainingPolicy;
 
 use super::files::TrialFiles;
 
@@ -83,10 +86,46 @@ pub struct TrialContent {
     pub rows: Vec<RolloutRow>,
     /// The calls in the order in which they ended, each with its conversation. Empty without captures.
     pub calls: Vec<(Arc<Call>, Option<Arc<StoredConversation>>)>,
+    /// The changes of the policy version while the trial was open.
+    pub version_changes: Vec<PolicyChange>,
+    /// The lines of the trial in the report of a recomputation.
+    pub recomputed: Vec<RecomputedRow>,
+    /// What an export of the job knows of the trial in addition to its rows.
+    pub export: ExportFacts,
     /// The files of the trial's directory in a job.
     pub files: TrialFiles,
     /// What could not be read, for the reader of the page.
     pub problems: Vec<String>,
+}
+
+/// What an export of a capture store knows of a trial in addition to its rows. A file of rows has nothing of it.
+#[derive(Clone, Debug, Default)]
+pub struct ExportFacts {
+    /// The facts of a trial that sampled nothing, and so has no rows.
+    pub without_rows: Option<RowFacts>,
+    /// Whether calls or reward may still change.
+    pub is_unfinished: bool,
+    /// Whether no further trial is added to the group.
+    pub is_group_closed: bool,
+    /// The roles whose calls are trained.
+    pub training: Option<TrainingPolicy>,
+    /// The first damaged place of the captures.
+    pub damage: Option<Damage>,
+}
+
+impl TrialContent {
+    /// Returns the recorded conversations of the calls.
+    pub(crate) fn conversations(&self) -> Conversations {
+        let calls = self.calls.iter();
+        calls
+            .filter_map(|(call, told)| Some((call.call_id.clone(), told.as_ref()?.to_conversation())))
+            .collect()
+    }
+
+    /// Returns the captured call of this name.
+    pub(crate) fn call(&self, call_id: &str) -> Option<&Call> {
+        self.calls.iter().map(|(call, _)| call.as_ref()).find(|call| call.call_id.as_str() == call_id)
+    }
 }
 
 impl TrialEntry {

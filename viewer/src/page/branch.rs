@@ -6,18 +6,23 @@ use rolltap_rollout::row::RolloutRow;
 use super::format::{count, reward};
 use super::link::Links;
 use super::trial::{ones, path};
-use super::{layout, tokens};
+use super::{layout, prompts, recompute, tokens};
 use crate::collection::{Job, TrialContent};
+use crate::figures::prompts::PromptSource;
+use crate::figures::recompute::Recomputed;
 use crate::page::tokens::TokenTexts;
 
 /// The colourings of tokens: the value in the page, and its name.
-const COLOURS: [(&str, &str); 5] = [
+const COLOURS: [(&str, &str); 6] = [
     ("logprob", "logprob"),
     ("mask", "mask"),
     ("advantage", "advantage"),
     ("version", "policy version"),
     ("call", "call"),
+    (DIFFERENCE, "difference from the recomputed logprob"),
 ];
+/// The colouring of branches that were recomputed.
+const DIFFERENCE: &str = "difference";
 
 /// Returns the page of a branch. It has the tokens of one window from `from` on; scripts load the next windows.
 pub(crate) fn page(
@@ -30,6 +35,7 @@ pub(crate) fn page(
     texts: &TokenTexts<'_>,
 ) -> Markup {
     let title = format!("Branch {}", row.branch_index);
+    let recomputed = Recomputed::of(trial, row);
     let main = html! {
         h1 { (title) }
         p.facts {
@@ -39,18 +45,20 @@ pub(crate) fn page(
         }
         (layout::problems(&trial.problems))
         (answers(links, job, trial, index, row))
+        (prompts::rewritten(trial, row, texts))
+        @if let Some(recomputed) = &recomputed { (recompute::section(links, job, trial, index, recomputed)) }
         h2 #tokens-title { "Tokens" }
         fieldset.colours {
             legend { "Colour by" }
-            @for (value, name) in COLOURS {
+            @for (value, name) in COLOURS.into_iter().filter(|(value, _)| *value != DIFFERENCE || recomputed.is_some()) {
                 label { input type="radio" name="colour" value=(value) checked[value == "logprob"]; (name) }
             }
         }
-        (tokens::legend())
+        (tokens::legend(recomputed.is_some()))
         @if from > 0 { p { a href={ (links.branch(job.name(), &trial.entry.id, index)) } { "From the first token" } } }
         div #tokens .tokens data-colour="logprob" role="group" aria-labelledby="tokens-title"
             data-advantage=(row.advantage.or(row.reward).map_or("", |number| if number > 0.0 { "above" } else { "below" })) {
-            (tokens::window(row, from, texts, |from| links.tokens(job.name(), &trial.entry.id, index, from)))
+            (tokens::window(trial, row, from, texts, |from| links.tokens(job.name(), &trial.entry.id, index, from)))
         }
         aside #token .token-facts aria-live="polite" { "Point at a token, or use ← and →." }
     };
@@ -65,6 +73,7 @@ fn answers(links: &Links, job: &Job, trial: &TrialContent, index: usize, row: &R
             thead { tr {
                 th scope="col" { "Answer" } th scope="col" { "Role" } th.number scope="col" { "Prompt" }
                 th.number scope="col" { "Sampled" } th scope="col" { "Finish" } th.number scope="col" { "Version" }
+                th scope="col" { "Prompt made" }
                 th scope="col" { "Sampling" } th scope="col" { "Words" }
             } }
             tbody { @for (place, span) in row.calls.iter().enumerate() {
@@ -76,6 +85,7 @@ fn answers(links: &Links, job: &Job, trial: &TrialContent, index: usize, row: &R
                     td.number { (count((span.end - span.start).unsigned_abs())) }
                     td { (span.finish_reason.as_deref().unwrap_or_default()) }
                     td.number { (span.version) }
+                    td { (prompts::source(PromptSource::of(trial, span).as_ref())) }
                     td {
                         @if let Some(temperature) = span.temperature { "temperature " (temperature) }
                         @if span.constrained { " " span.failure { "constrained" } }

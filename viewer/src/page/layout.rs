@@ -9,11 +9,12 @@ use crate::asset;
 pub(crate) type Step = (String, Option<String>);
 
 /// The keys of every page, for the help.
-const KEYS: [(&str, &str); 9] = [
+const KEYS: [(&str, &str); 10] = [
     ("j, k", "next or previous row, trial or branch"),
     ("Enter", "open the marked row"),
     ("u", "up: from branch to trial, group, job, jobs"),
-    ("n, p", "next or previous answer of the branch"),
+    ("n, p", "next or previous answer of the branch, or screen"),
+    ("Space", "play or pause the screens"),
     ("d", "next place at which a sample parts from the first"),
     ("←, →", "previous or next token"),
     ("c", "next colouring of the tokens"),

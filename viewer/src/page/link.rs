@@ -3,6 +3,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use rolltap_rollout::export::choices::Named;
+use rolltap_rollout::export::format::Format;
 
 use crate::asset::Asset;
 use crate::filter::Filter;
@@ -122,6 +124,39 @@ impl Links {
         match self {
             Self::Live { .. } => self.page(&format!("{branch}/tokens?from={from}")),
             Self::Bundle { .. } => self.page(&format!("{branch}/tokens/{from}")),
+        }
+    }
+
+    /// Returns the address of a trial's record in one format, with the tokens of a branch. Only servers have records.
+    pub(crate) fn record(&self, job: &str, trial: &str, format: Format, branch: usize) -> String {
+        let path = self.page(&format!("{}/records/{}", self.trial_path(job, trial), format.name()));
+        if branch == 0 { path } else { format!("{path}?branch={branch}") }
+    }
+
+    /// Returns the address of the tokens of a branch in a record from one on.
+    pub(crate) fn record_tokens(
+        &self,
+        job: &str,
+        trial: &str,
+        format: Format,
+        branch: usize,
+        from: usize,
+    ) -> String {
+        let trial = self.trial_path(job, trial);
+        self.page(&format!("{trial}/records/{}/tokens?branch={branch}&from={from}", format.name()))
+    }
+
+    /// Returns the address of the screens of a trial's terminal.
+    pub(crate) fn screens(&self, job: &str, trial: &str) -> String {
+        self.page(&format!("{}/screens", self.trial_path(job, trial)))
+    }
+
+    /// Returns the address of the screens from one on.
+    pub(crate) fn screens_from(&self, job: &str, trial: &str, from: usize) -> String {
+        let screens = format!("{}/screens", self.trial_path(job, trial));
+        match self {
+            Self::Live { .. } => self.page(&format!("{screens}/window?from={from}")),
+            Self::Bundle { .. } => self.page(&format!("{screens}/{from}")),
         }
     }
 

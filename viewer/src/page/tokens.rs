@@ -4,6 +4,9 @@ use maud::{Markup, html};
 use rolltap_rollout::row::RolloutRow;
 use tokenizers::Tokenizer;
 
+use crate::collection::TrialContent;
+use crate::figures::prompts::{PromptSource, verdict};
+use crate::figures::recompute::{Difference, Recomputed};
 use crate::figures::runs::{Run, runs};
 
 /// The number of tokens in a window. With 2 000 a window stays below 200 kB.
@@ -29,6 +32,15 @@ impl TokenTexts<'_> {
         decoded.unwrap_or_else(|| format!("{id} "))
     }
 
+    /// Returns the text as a page shows it, and whether the line ends behind it. Newlines are visible.
+    pub(super) fn shown(self, id: i32) -> (String, bool) {
+        let text = self.text(id);
+        match text.strip_suffix('\n') {
+            Some(line) => (format!("{line}⏎"), true),
+            None => (text, false),
+        }
+    }
+
     /// Whether the token is one of the tokenizer's special tokens.
     fn is_special(self, id: i32) -> bool {
         let token = self.0.and_then(|tokenizer| tokenizer.id_to_token(u32::try_from(id).ok()?));
@@ -43,21 +55,31 @@ impl TokenTexts<'_> {
 /// Returns the tokens from `from` on, at most [`WINDOW`]. If tokens follow, the last element has the address of the next
 /// window. `address` returns the address of the window that begins with a token.
 pub(crate) fn window(
+    trial: &TrialContent,
     row: &RolloutRow,
     from: usize,
     texts: &TokenTexts<'_>,
     address: impl Fn(usize) -> String,
 ) -> Markup {
     let end = from.saturating_add(WINDOW).min(row.token_ids.len());
+    let recomputed = Recomputed::of(trial, row);
+    let sources: Vec<_> = row.calls.iter().map(|span| PromptSource::of(trial, span)).collect();
     html! {
-        @for run in runs(row, from..end) { (run_of(row, &run, texts)) }
+        @for run in runs(row, from..end) { (run_of(row, &run, &sources, recomputed.as_ref(), texts)) }
         @if end < row.token_ids.len() {
             a.more href=(address(end)) data-next=(address(end)) { "Tokens from " (end) " on" }
         }
     }
 }
 
-fn run_of(row: &RolloutRow, run: &Run, texts: &TokenTexts<'_>) -> Markup {
+/// Returns a run. `sources` has those of the prompts of all calls, of which the next one may have the run as captured.
+fn run_of(
+    row: &RolloutRow,
+    run: &Run,
+    sources: &[Option<PromptSource>],
+    recomputed: Option<&Recomputed<'_>>,
+    texts: &TokenTexts<'_>,
+) -> Markup {
     let call = run.call.and_then(|call| row.calls.get(call));
     let kind = match (run.is_sampled, run.is_trainable, run.has_loss) {
         (false, ..) => "prompt",
@@ -65,30 +87,44 @@ fn run_of(row: &RolloutRow, run: &Run, texts: &TokenTexts<'_>) -> Markup {
         (true, true, false) => "elsewhere",
         (true, true, true) => "trained",
     };
+    let next = run.call.map(|call| call + 1);
+    let spliced = next.and_then(|next| sources.get(next)?.as_ref()?.splices(run.tokens.end)).map(verdict);
     html! {
-        span class={ "run " (kind) } data-kind=(kind) data-version=(run.version) data-version-class=(run.version.rem_euclid(6))
+        span class={ "run " (kind) @if spliced.is_some() { " spliced" } } data-kind=(kind) data-version=(run.version)
+            data-version-class=(run.version.rem_euclid(6))
             data-call=(run.call.map_or(0, |call| call + 1)) data-call-class=(run.call.unwrap_or(0) % 6)
-            data-call-id=[call.map(|call| &call.call_id)] data-role=[call.map(|call| &call.role)] {
-            @for at in run.tokens.clone() { (token(row, run, at, texts)) }
+            data-call-id=[call.map(|call| &call.call_id)] data-role=[call.map(|call| &call.role)] data-spliced=[spliced] {
+            @for at in run.tokens.clone() {
+                @let difference = recomputed.and_then(|recomputed| recomputed.tokens.get(&at));
+                (token(row, run.is_sampled, at, difference, texts))
+            }
         }
     }
 }
 
-fn token(row: &RolloutRow, run: &Run, at: usize, texts: &TokenTexts<'_>) -> Markup {
+/// Returns one token. Only a sampled token has a logprob.
+pub(super) fn token(
+    row: &RolloutRow,
+    is_sampled: bool,
+    at: usize,
+    difference: Option<&Difference>,
+    texts: &TokenTexts<'_>,
+) -> Markup {
     let id = row.token_ids.get(at).copied().unwrap_or_default();
     let logprob = row.logprobs.get(at).copied().unwrap_or_default();
-    let text = texts.text(id);
-    // Newlines are visible and also break the line.
-    let (shown, breaks) = match text.strip_suffix('\n') {
-        Some(line) => (format!("{line}⏎"), true),
-        None => (text, false),
-    };
+    let (shown, breaks) = texts.shown(id);
     let special = texts.is_special(id);
     html! {
-        i id={ "t" (at) } class=[class(run, logprob, special)] data-i=(id)
-            data-l=[run.is_sampled.then_some(logprob)] { (shown) }
+        i id={ "t" (at) } class=[class(is_sampled, logprob, special)] data-i=(id)
+            data-l=[is_sampled.then_some(logprob)] data-d=[difference.map(|difference| difference.class())]
+            data-r=[difference.map(recomputed)] { (shown) }
         @if breaks { br; }
     }
+}
+
+/// Returns the recomputed logprob as the script shows it.
+fn recomputed(difference: &Difference) -> String {
+    difference.recomputed.map_or_else(|| "no number".to_owned(), |logprob| logprob.to_string())
 }
 
 /// Returns the class of a logprob, from 0 for certain to 4 for improbable.
@@ -97,9 +133,9 @@ pub(crate) fn class_of(logprob: f32) -> usize {
 }
 
 /// Returns the classes of a token. `None` for an ordinary token of a prompt.
-fn class(run: &Run, logprob: f32, is_special: bool) -> Option<String> {
+fn class(is_sampled: bool, logprob: f32, is_special: bool) -> Option<String> {
     let class = class_of(logprob);
-    match (run.is_sampled, is_special) {
+    match (is_sampled, is_special) {
         (true, true) => Some(format!("l{class} special")),
         (true, false) => Some(format!("l{class}")),
         (false, true) => Some("special".to_owned()),
@@ -108,7 +144,7 @@ fn class(run: &Run, logprob: f32, is_special: bool) -> Option<String> {
 }
 
 /// Returns the explanation of the colours.
-pub(crate) fn legend() -> Markup {
+pub(crate) fn legend(has_differences: bool) -> Markup {
     html! {
         p.legend aria-hidden="true" {
             span.of-logprob { "Logprob in nats: "
@@ -116,6 +152,8 @@ pub(crate) fn legend() -> Markup {
             }
             span.of-mask { span.swatch.trained { "trained" } " " span.swatch.elsewhere { "trained on another branch" } " "
                 span.swatch.masked { "sampled, not trainable" } " " span.swatch.prompt { "prompt" } }
+            span.of-splices { span.swatch.spliced { "underlined" } " captured ids that the next prompt has again as they are" }
+            @if has_differences { (super::recompute::legend()) }
         }
     }
 }

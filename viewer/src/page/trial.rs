@@ -1,25 +1,23 @@
 //! The page of a trial: its calls, its branches and its files.
 
-use jiff::Timestamp;
 use maud::{Markup, html};
-use rolltap_rollout::call::{Call, CallStatus, Dialect};
+use rolltap_rollout::call::{Call, Dialect};
 use rolltap_rollout::row::RolloutRow;
 
 use super::format::{bytes, count, decimal, duration, reward};
 use super::job::state;
 use super::layout;
 use super::link::Links;
+use super::timeline::{CALLS, timeline};
+use super::tree::tree;
+use crate::collection::screens::Screens;
 use crate::collection::{Job, TextFile, TrialContent};
-
-/// The width of the timeline in pixels.
-const WIDTH: f64 = 900.0;
-const LINE: usize = 14;
-/// The maximum number of calls on a page.
-const CALLS: usize = 400;
+use crate::figures::timeline::{Bar, bars};
 
 pub(crate) fn page(links: &Links, job: &Job, trial: &TrialContent) -> Markup {
     let entry = &trial.entry;
     let files = trial.files.list();
+    let bars = bars(&trial.calls, CALLS);
     let main = html! {
         h1 { (entry.id) }
         p.facts {
@@ -32,9 +30,13 @@ pub(crate) fn page(links: &Links, job: &Job, trial: &TrialContent) -> Markup {
         }
         (layout::problems(&trial.problems))
         (rewards(trial))
-        @if !trial.calls.is_empty() { (timeline(trial)) }
+        @if Screens::are_in(&files) {
+            p { a href=(links.screens(job.name(), &entry.id)) { "Screens of the terminal, step by step" } }
+        }
+        @if !bars.is_empty() { (timeline(&bars, &trial.version_changes)) }
         (branches(links, job, trial))
-        @if !trial.calls.is_empty() { (calls(trial)) }
+        (super::records::links(links, job, trial))
+        @if !bars.is_empty() { (calls(&bars, trial.calls.len())) }
         @if !files.is_empty() {
             h2 { "Files" }
             table.list {
@@ -85,39 +87,6 @@ fn rewards(trial: &TrialContent) -> Markup {
     }
 }
 
-/// Returns the calls as bars over time: the wait for the first token, and the answer.
-fn timeline(trial: &TrialContent) -> Markup {
-    let calls: Vec<&Call> = trial.calls.iter().map(|(call, _)| call.as_ref()).take(CALLS).collect();
-    let begin = calls.iter().map(|call| call.started_at).min().unwrap_or_default();
-    let end = calls.iter().map(|call| call.ended_at).max().unwrap_or_default();
-    let whole = end.duration_since(begin).as_secs_f64().max(1e-6);
-    let at = |time: Timestamp| (time.duration_since(begin).as_secs_f64() / whole * WIDTH).round();
-    let height = calls.len() * LINE;
-    html! {
-        h2 { "Timeline" }
-        p.facts { (count(calls.len() as u64)) " calls in " (duration(begin, end)) ": the light part of a bar waits for the first token" }
-        div.scrolls tabindex="0" role="img" aria-label="Timeline of the calls; the table below has the same data" {
-            svg.timeline width=(WIDTH) height=(height) viewBox=(format!("0 0 {WIDTH} {height}")) {
-                @for (line, call) in calls.iter().enumerate() {
-                    @let first = call.first_token_at.unwrap_or(call.ended_at);
-                    rect.waits x=(at(call.started_at)) y=(line * LINE + 2) height=(LINE - 4)
-                        width=((at(first) - at(call.started_at)).max(1.0)) {}
-                    rect class=(class(call)) x=(at(first)) y=(line * LINE + 2) height=(LINE - 4)
-                        width=((at(call.ended_at) - at(first)).max(1.0)) { title { (call.call_id) ": " (call.status.as_str()) } }
-                }
-            }
-        }
-    }
-}
-
-fn class(call: &Call) -> &'static str {
-    match call.status {
-        CallStatus::Complete => "complete",
-        CallStatus::Failed => "failed",
-        CallStatus::Cancelled | CallStatus::Interrupted => "cut",
-    }
-}
-
 /// Returns the path of the dialect's API.
 fn dialect(dialect: Dialect) -> &'static str {
     match dialect {
@@ -135,6 +104,7 @@ fn branches(links: &Links, job: &Job, trial: &TrialContent) -> Markup {
         h2 { "Branches" }
         @if trial.rows.is_empty() { p { "No token of this trial was sampled, so it has no branches." } }
         @else {
+            (tree(links, job, trial))
             table.list {
                 thead { tr {
                     th.number scope="col" { "Branch" } th scope="col" { "Starts because of" }
@@ -150,7 +120,7 @@ fn branches(links: &Links, job: &Job, trial: &TrialContent) -> Markup {
                     td.number { (count(ones(&row.sampled_mask))) }
                     td.number { (count(ones(&row.loss_mask))) }
                     td.number { (row.branch_reprefilled.map_or_else(String::new, |tokens| count(tokens.unsigned_abs()))) }
-                    td { (row.status) @if let Some(reason) = &row.stop_reason { " (" (reason) ")" } }
+                    td { (row.status) @if let Some(reason) = &row.stop_reason { " (" (reason) ")" } (super::recompute::mark(trial, row)) }
                     td { (row.model) }
                 } } }
             }
@@ -172,7 +142,8 @@ pub(super) fn ones(mask: &[u8]) -> u64 {
     mask.iter().filter(|bit| **bit == 1).count() as u64
 }
 
-fn calls(trial: &TrialContent) -> Markup {
+/// Returns the table of these calls. `all` is the number of calls of the trial.
+fn calls(bars: &[Bar<'_>], all: usize) -> Markup {
     html! {
         h2 { "Calls" }
         table.list {
@@ -182,25 +153,36 @@ fn calls(trial: &TrialContent) -> Markup {
                 th scope="col" { "Whole" } th.number scope="col" { "Version" } th scope="col" { "Upstream" }
                 th scope="col" { "Answer" }
             } }
-            tbody { @for (call, conversation) in trial.calls.iter().take(CALLS) { tr {
+            tbody { @for Bar { call, conversation, repeats } in bars { tr {
                 th scope="row" { code { (call.call_id) } }
                 td { (dialect(call.dialect)) }
                 td { (call.role.as_str()) }
                 td { (call.status.as_str()) @if let Some(error) = &call.error { ": " (error) }
-                    @for flaw in &call.flaws { " " span.failure { (flaw.as_str()) } } }
+                    @for flaw in &call.flaws { " " span.failure { (flaw.as_str()) } }
+                    @if let Some(repeated) = repeats {
+                        ", repeats " code { (repeated.call_id) } " (" (repeated.status.as_str()) ")"
+                    }
+                }
                 td.number { (count(call.prompt_token_ids.len() as u64)) }
                 td.number { (count(call.choices.iter().map(|choice| choice.token_ids.len() as u64).sum::<u64>())) }
                 td { @if let Some(first) = call.first_token_at { (duration(call.started_at, first)) } }
                 td { (duration(call.started_at, call.ended_at)) }
-                td.number { (call.policy_version) }
+                td.number { (versions(call)) }
                 td { (call.upstream.as_deref().unwrap_or_default()) }
                 td.answer { @if let Some(conversation) = conversation {
                     @for (_, answer) in &conversation.answers { (excerpt(answer)) }
                 } }
             } } }
         }
-        @if trial.calls.len() > CALLS { p { (count((trial.calls.len() - CALLS) as u64)) " further calls are not listed." } }
+        @if all > bars.len() { p { (count((all - bars.len()) as u64)) " further calls are not listed." } }
     }
+}
+
+/// Returns the policy versions that sampled the answers of a call.
+fn versions(call: &Call) -> String {
+    let later = call.choices.iter().flat_map(|choice| &choice.versions);
+    let later = later.map(|span| format!(", {} from token {} on", span.version, span.start));
+    format!("{}{}", call.policy_version, later.collect::<String>())
 }
 
 /// Returns the beginning of an answer's text.

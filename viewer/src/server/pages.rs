@@ -11,23 +11,27 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, stream};
 use http::{HeaderValue, StatusCode, Uri, header};
 use maud::Markup;
+use rolltap_rollout::export::choices::Named;
+use rolltap_rollout::export::format::Format;
 use rolltap_rollout::row::RolloutRow;
 use serde::Deserialize;
 
 use super::Viewer;
 use crate::asset::Asset;
-use crate::collection::{Job, JobContent, TrialContent};
+use crate::collection::{Job, JobContent, TrialContent, TrialEntry};
+use crate::figures::exported::Exported;
 use crate::filter::Filter;
 use crate::page;
 use crate::page::link::Links;
+use crate::page::records::RecordPlace;
 use crate::page::tokens::{TokenTexts, WINDOW};
 use crate::search::search;
 
 /// The time between two looks at the files of a job.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-type Shared = State<Arc<Viewer>>;
-type Answer = Result<Html, ErrorPage>;
+pub(super) type Shared = State<Arc<Viewer>>;
+pub(super) type Answer = Result<Html, ErrorPage>;
 
 /// A page of this server.
 pub(super) struct Html(Markup);
@@ -47,7 +51,7 @@ pub(super) struct Missing {
 }
 
 impl Missing {
-    fn of(text: impl Into<String>) -> Self {
+    pub(super) fn of(text: impl Into<String>) -> Self {
         Self { status: StatusCode::NOT_FOUND, text: text.into() }
     }
 }
@@ -67,7 +71,7 @@ impl IntoResponse for ErrorPage {
 }
 
 impl Viewer {
-    fn links(&self) -> Links {
+    pub(super) fn links(&self) -> Links {
         Links::Live { base: self.base }
     }
 
@@ -75,13 +79,13 @@ impl Viewer {
         ErrorPage { links: self.links(), missing }
     }
 
-    fn job(&self, name: &str) -> Result<&Job, Missing> {
+    pub(super) fn job(&self, name: &str) -> Result<&Job, Missing> {
         self.collection.job(name).ok_or_else(|| Missing::of(format!("there is no job {name:?}")))
     }
 }
 
 /// Runs `make` on a thread for blocking work, because it reads files.
-async fn reading(
+pub(super) async fn reading(
     State(viewer): Shared,
     make: impl FnOnce(&Viewer) -> Result<Markup, Missing> + Send + 'static,
 ) -> Answer {
@@ -94,7 +98,7 @@ async fn reading(
     made.map_err(failed).flatten().map(Html).map_err(|missing| viewer.error(missing))
 }
 
-fn trial_of(content: &JobContent, id: &str) -> Result<TrialContent, Missing> {
+pub(super) fn trial_of(content: &JobContent, id: &str) -> Result<TrialContent, Missing> {
     content.trial(id).ok_or_else(|| Missing::of(format!("the job has no trial {id:?}")))
 }
 
@@ -193,7 +197,69 @@ pub(super) async fn tokens(
         let row = row_of(&trial, index)?;
         let texts = TokenTexts(viewer.tokenizer.as_ref());
         let address = |from| viewer.links().tokens(job.name(), &id, index, from);
-        Ok(page::tokens::window(row, place.from, &texts, address))
+        Ok(page::tokens::window(&trial, row, place.from, &texts, address))
+    })
+    .await
+}
+
+/// The place in the branches of a record.
+#[derive(Debug, Deserialize)]
+pub(super) struct BranchPlace {
+    #[serde(default)]
+    branch: usize,
+    /// The index of the first token of a window.
+    #[serde(default)]
+    from: usize,
+}
+
+fn record_place(format: &str, place: &BranchPlace) -> Result<RecordPlace, Missing> {
+    let format =
+        Format::named(format).ok_or_else(|| Missing::of(format!("there is no export format {format:?}")))?;
+    Ok(RecordPlace { format, branch: place.branch, from: place.from })
+}
+
+/// Reads the trials of the group of a trial in the order of the job, or the trial alone if it has no group.
+fn group_of(content: &JobContent, id: &str) -> Vec<TrialContent> {
+    let group = content.entry(id).and_then(|entry| entry.group.as_ref());
+    let is_of_group = |entry: &&TrialEntry| match group {
+        Some(group) => entry.group.as_ref() == Some(group),
+        None => entry.id == id,
+    };
+    content.trials.iter().filter(is_of_group).filter_map(|entry| content.trial(&entry.id)).collect()
+}
+
+pub(super) async fn record(
+    viewer: Shared,
+    Path((name, id, format)): Path<(String, String, String)>,
+    Query(place): Query<BranchPlace>,
+) -> Answer {
+    reading(viewer, move |viewer| {
+        let place = record_place(&format, &place)?;
+        let job = viewer.job(&name)?;
+        let content = job.content();
+        let trial = trial_of(&content, &id)?;
+        let group = group_of(&content, &id);
+        let exported = Exported::of(place.format, &id, &group);
+        let texts = TokenTexts(viewer.tokenizer.as_ref());
+        Ok(page::records::page(&viewer.links(), job, &trial, &place, &exported, &texts))
+    })
+    .await
+}
+
+pub(super) async fn record_tokens(
+    viewer: Shared,
+    Path((name, id, format)): Path<(String, String, String)>,
+    Query(place): Query<BranchPlace>,
+) -> Answer {
+    reading(viewer, move |viewer| {
+        let place = record_place(&format, &place)?;
+        let job = viewer.job(&name)?;
+        let content = job.content();
+        let trial = trial_of(&content, &id)?;
+        let group = group_of(&content, &id);
+        let exported = Exported::of(place.format, &id, &group).map_err(|why| Missing::of(why.to_string()))?;
+        let texts = TokenTexts(viewer.tokenizer.as_ref());
+        Ok(page::records::window(&viewer.links(), job, &trial, &place, &exported.trial, &texts))
     })
     .await
 }

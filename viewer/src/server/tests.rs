@@ -1,3 +1,9 @@
+mod recompute;
+mod records;
+
+mod screens;
+mod trial;
+
 use std::path::PathBuf;
 
 use rolltap_testing::{get, http_client, rollout_row, write_jsonl};

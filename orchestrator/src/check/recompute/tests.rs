@@ -23,6 +23,7 @@ fn settings(server: Address) -> RecomputeSettings {
         bounds: Bounds { token: 0.1, mean: 0.1 },
         rows: None,
         concurrency: NonZeroUsize::new(2).unwrap(),
+        report: None,
     }
 }
 
@@ -101,6 +102,33 @@ async fn rows_beyond_a_bound_are_named_up_to_a_limit() {
     assert!(result.to_string().starts_with("3 more rows are beyond a bound or refused\n"), "{result}");
     let (policy, figures) = result.policies().next().unwrap();
     assert_eq!((policy, figures.kl_k1()), (&Policy::Unnamed(0), 0.5));
+}
+
+#[tokio::test]
+async fn the_report_has_a_line_per_row_and_appears_at_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("recompute.jsonl");
+    let with_report = |server| RecomputeSettings { report: Some(path.clone()), ..settings(server) };
+    let rows = [sound_rows("one"), sound_rows("two")].concat();
+
+    let (_, address) = Fake::answering(always_busy).start().await;
+    recomputed(&rows, with_report(address)).await.0.unwrap_err();
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0, "a check that fails leaves nothing");
+
+    let (_, address) = Fake::answering(unequal).with_weights(&["w"]).start().await;
+    recomputed(&rows, with_report(address.clone())).await.0.unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<_> = text.lines().map(|line| RecomputedRow::parse(line.as_bytes()).unwrap()).collect();
+    let trials: Vec<_> = lines.iter().map(|line| line.trial_id.as_str()).collect();
+    assert_eq!(trials, ["one", "two"]);
+    let RecomputedRow { positions, captured, recomputed: again, weights, model, .. } = &lines[0];
+    assert_eq!((positions.as_slice(), captured.as_slice()), (&[3, 4][..], &[-0.5, -0.25][..]));
+    assert_eq!(again, &[Some(-1.5), Some(-0.25)]);
+    assert_eq!((weights.as_deref(), model.as_str(), lines[0].token_bound), (Some("w"), "m", 0.1));
+
+    let error = recomputed(&rows, with_report(address)).await.0.unwrap_err();
+    assert!(error.to_string().contains("exists already"), "{error}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 }
 
 #[tokio::test]

@@ -171,12 +171,15 @@ pub(crate) struct ReadCall {
 
 /// A policy version that holds from now on, and its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PolicyChange {
-    pub(crate) version: i32,
-    pub(crate) label: String,
+pub struct PolicyChange {
+    /// The ordinal of the version.
+    pub version: i32,
+    /// The name that the trainer or the replica gives to the version.
+    pub label: String,
     /// Whether the trainer set the version. Otherwise a replica reported it.
-    pub(crate) is_set: bool,
-    pub(crate) at: Timestamp,
+    pub is_set: bool,
+    /// When the proxy learned of the change.
+    pub at: Timestamp,
 }
 
 /// The data with which a trial is opened.

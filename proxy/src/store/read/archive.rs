@@ -16,7 +16,7 @@ use super::recovery::{self, RecoveredTrial, Scan};
 use crate::common::samples::{Sample, Samples};
 use crate::store::Summary;
 use crate::store::format::conversation::StoredConversation;
-use crate::store::format::event::{Opened, ReadCall};
+use crate::store::format::event::{Opened, PolicyChange, ReadCall};
 
 /// A damaged part of a segment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -119,6 +119,11 @@ impl Archive {
     /// Returns the groups that accept no further trial.
     pub fn closed_groups(&self) -> impl Iterator<Item = &GroupId> {
         self.looked.closed_groups.iter().map(|closed| &closed.group_id)
+    }
+
+    /// Returns the changes of the policy version, and the labels that version 0 got, in the order in which they happened.
+    pub fn policy_changes(&self) -> &[PolicyChange] {
+        &self.looked.policy
     }
 
     /// Returns the versions in which at least one trial has a reward, sorted.

@@ -22,8 +22,8 @@ pub struct Plan {
     pub(crate) rules: Rules,
     /// The verdicts of the exported trials, by trial.
     pub(crate) verdicts: HashMap<String, Verdict>,
-    /// The number of other trials, by reason.
-    left_out: BTreeMap<LeftOut, u64>,
+    /// The reasons why the other trials are not exported, by trial.
+    left_out: HashMap<String, LeftOut>,
     /// Trials that have no rows and nevertheless have a place in their group.
     rowless: Vec<Rowless>,
     counts: PlanCounts,
@@ -226,7 +226,16 @@ impl Plan {
 
     /// The numbers of trials that are not exported, by reason.
     pub fn left_out(&self) -> impl Iterator<Item = (LeftOut, u64)> {
-        self.left_out.iter().map(|(why, count)| (*why, *count))
+        let mut counts = BTreeMap::new();
+        for why in self.left_out.values() {
+            *counts.entry(*why).or_default() += 1;
+        }
+        counts.into_iter()
+    }
+
+    /// Returns why a trial is not exported. `None` if it is exported, or if the input does not have it.
+    pub fn why_left_out(&self, trial_id: &str) -> Option<LeftOut> {
+        self.left_out.get(trial_id).copied()
     }
 }
 

@@ -13,10 +13,10 @@ use crate::export::pipeline::stand_in;
 /// Returns the plan of these candidates.
 pub(super) fn plan(selection: &Selection<'_>, rules: &Rules) -> Result<Plan, PlanError> {
     let candidates = &selection.candidates;
-    let mut left_out = BTreeMap::new();
-    for why in candidates.iter().filter_map(|candidate| candidate.left_out) {
-        *left_out.entry(why).or_default() += 1;
-    }
+    let left_out = candidates
+        .iter()
+        .filter_map(|candidate| Some((candidate.seen.facts.trial_id.clone(), candidate.left_out?)))
+        .collect();
     let taken: Vec<_> = candidates.iter().filter(|candidate| candidate.left_out.is_none()).collect();
     // The selection comes first: trials that are not exported may have other tokenizers.
     one_tokenizer(&taken)?;

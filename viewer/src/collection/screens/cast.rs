@@ -1,0 +1,159 @@
+//! Recordings of asciinema (asciicast, versions 2 and 3), played in the terminal agent's own emulator.
+
+use rolltap_agent::Screen;
+use rolltap_agent::terminal::TerminalSize;
+use serde::Deserialize;
+
+/// The shortest time between two screens in seconds.
+const SHORTEST: f64 = 0.1;
+/// The maximum number of rows and columns, because each screen is stored as text.
+const ROWS: u16 = 100;
+const COLS: u16 = 300;
+/// The maximum number of bytes of all screens together.
+const BYTES: usize = 16_000_000;
+/// The maximum number of unreadable lines that are listed.
+const LISTED: usize = 3;
+
+/// A played recording.
+#[derive(Debug, Default)]
+pub(super) struct Cast {
+    /// The times in seconds since 1970, or from 0 without a date, with the screens.
+    pub(super) screens: Vec<(f64, String)>,
+    pub(super) problems: Vec<String>,
+}
+
+/// The first line of a recording.
+#[derive(Debug, Deserialize)]
+struct Header {
+    version: u32,
+    /// The columns and rows in version 2.
+    width: Option<u16>,
+    height: Option<u16>,
+    /// The columns and rows in version 3.
+    term: Option<Term>,
+    /// When the recording began, in seconds since 1970.
+    timestamp: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Term {
+    cols: u16,
+    rows: u16,
+}
+
+/// An event that changes the screen: its time in seconds since the beginning, its kind and its data.
+type Event = (f64, Kind, String);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The program wrote bytes.
+    Output,
+    /// The terminal changed its size.
+    Resize,
+}
+
+/// Plays a recording. Returns at most `most` screens: if there is more output, it has a screen less often.
+pub(super) fn read(bytes: &[u8], most: usize) -> Cast {
+    let mut cast = Cast::default();
+    let mut lines = bytes.split(|byte| *byte == b'\n');
+    let header = match serde_json::from_slice::<Header>(lines.next().unwrap_or_default()) {
+        Ok(header) if matches!(header.version, 2 | 3) => header,
+        Ok(header) => {
+            cast.problems.push(format!("version {} of asciicast is unknown", header.version));
+            return cast;
+        }
+        Err(error) => {
+            cast.problems.push(format!("the first line is no header of an asciicast: {error}"));
+            return cast;
+        }
+    };
+    let events = events(lines, header.version, &mut cast.problems);
+    let whole = events.last().map_or(0.0, |(at, ..)| *at);
+    let every = (whole / most.saturating_sub(1).max(1) as f64).max(SHORTEST);
+    let begin = header.timestamp.filter(|begin| begin.is_finite()).unwrap_or_default();
+    let mut emulator = Screen::new(header.size());
+    let mut bytes = 0;
+    // The time of the first output that no screen has.
+    let mut waiting = None;
+    let mut events = events.into_iter().peekable();
+    while let Some((at, kind, data)) = events.next() {
+        match kind {
+            Kind::Output => drop(emulator.feed(data.as_bytes())),
+            // Programs draw again after a change of the size, so the emulator begins anew.
+            Kind::Resize => emulator = resized(&data).map_or(emulator, Screen::new),
+        }
+        let since = *waiting.get_or_insert(at);
+        if events.peek().is_some_and(|(next, ..)| next - since < every) {
+            continue;
+        }
+        waiting = None;
+        let text = emulator.text();
+        if cast.screens.last().is_some_and(|(_, last)| *last == text) {
+            continue;
+        }
+        bytes += text.len();
+        if bytes > BYTES || cast.screens.len() == most {
+            cast.problems
+                .push(format!("the screens after {at:.0} s are left out, because they are too many"));
+            break;
+        }
+        cast.screens.push((begin + at, text));
+    }
+    cast
+}
+
+impl Header {
+    fn size(&self) -> TerminalSize {
+        let default = TerminalSize::default();
+        let term = self.term.unwrap_or(Term {
+            cols: self.width.unwrap_or(default.cols),
+            rows: self.height.unwrap_or(default.rows),
+        });
+        bounded(term.rows, term.cols)
+    }
+}
+
+fn bounded(rows: u16, cols: u16) -> TerminalSize {
+    TerminalSize { rows: rows.min(ROWS), cols: cols.min(COLS) }
+}
+
+/// Returns the size in the data of a change: columns, `x`, rows.
+fn resized(data: &str) -> Option<TerminalSize> {
+    let (cols, rows) = data.split_once('x')?;
+    Some(bounded(rows.parse().ok()?, cols.parse().ok()?))
+}
+
+/// Returns the readable events that change the screen. Their times never decrease.
+fn events<'b>(lines: impl Iterator<Item = &'b [u8]>, version: u32, problems: &mut Vec<String>) -> Vec<Event> {
+    let mut events: Vec<Event> = Vec::new();
+    let (mut now, mut unreadable) = (0.0_f64, 0);
+    for (line, number) in lines.zip(2..) {
+        // Version 3 has lines of comments.
+        if line.is_empty() || line.starts_with(b"#") {
+            continue;
+        }
+        match serde_json::from_slice::<(f64, String, String)>(line) {
+            Ok((time, kind, data)) => {
+                // In version 3, times count from the event before.
+                let at = if version == 3 { now + time } else { time };
+                now = if at.is_finite() { at.max(now) } else { now };
+                match kind.as_str() {
+                    "o" => events.push((now, Kind::Output, data)),
+                    "r" => events.push((now, Kind::Resize, data)),
+                    // Keystrokes and markers do not change the screen.
+                    _ => {}
+                }
+            }
+            Err(error) => {
+                unreadable += 1;
+                if unreadable <= LISTED {
+                    problems.push(format!("line {number} cannot be read: {error}"));
+                }
+            }
+        }
+    }
+    if unreadable > LISTED {
+        problems.push(format!("{} further lines cannot be read", unreadable - LISTED));
+    }
+    events
+}

@@ -1,0 +1,170 @@
+use std::path::Path;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::super::files::TrialFiles;
+use super::*;
+
+const HEADER: &str = r#"{"version": 2, "width": 20, "height": 4, "timestamp": 1000}"#;
+
+/// Returns the screens of a trial whose directory has these files.
+fn screens(files: &[(&str, &str)]) -> Option<Screens> {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, content) in files {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap_or(Path::new(""))).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+    Screens::read(&TrialFiles::at(dir.path()).list())
+}
+
+/// Returns the trajectory of an agent of this name, whose steps were written at these times and observed their number.
+fn trajectory(agent: &str, times: &[u32]) -> String {
+    let steps = times.iter().enumerate().map(|(index, second)| {
+        json!({
+            "step_id": index + 1, "timestamp": format!("1970-01-01T00:{second:02}:00Z"), "source": "agent",
+            "message": format!("Analysis: {index}"),
+            "tool_calls": [{"function_name": "bash_command", "arguments": {"keystrokes": "ls\n", "duration": 0.1}}],
+            "observation": {"results": [{"content": format!("screen {index}")}]},
+            "metrics": {"completion_tokens": 7},
+        })
+    });
+    let asked = json!({"step_id": 0, "source": "user", "message": "Do it."});
+    let steps: Vec<_> = std::iter::once(asked).chain(steps).collect();
+    json!({"schema_version": "ATIF-v1.8", "agent": {"name": agent}, "steps": steps}).to_string()
+}
+
+fn texts(screens: &Screens) -> Vec<&str> {
+    screens.screens.iter().map(|screen| screen.text.as_str()).collect()
+}
+
+#[test]
+fn a_recording_is_played_by_the_emulator() {
+    let cast = [
+        HEADER,
+        r#"[0.5, "o", "$ ls\r\n"]"#,
+        r#"[0.55, "o", "\u001b[31mred\u001b[0m"]"#,
+        r#"[1.0, "i", "x"]"#,
+        r#"[2.0, "o", "\u001b[2J\u001b[Hcleared"]"#,
+        r#"[3.0, "r", "30x5"]"#,
+        r#"[3.5, "o", "resized"]"#,
+        r#"[4.0, "m", "a marker"]"#,
+    ];
+    let screens = screens(&[("agent/recording.cast", &cast.join("\n"))]).unwrap();
+    assert_eq!(texts(&screens), ["$ ls\nred", "cleared", "", "resized"]);
+    let times: Vec<f64> = screens.screens.iter().map(|screen| screen.at).collect();
+    assert_eq!(times, [1000.55, 1002.0, 1003.0, 1003.5]);
+    assert_eq!(screens.problems, [""; 0]);
+}
+
+#[test]
+fn times_of_version_3_count_from_the_event_before() {
+    let cast = "{\"version\": 3, \"term\": {\"cols\": 20, \"rows\": 4}}\n# comment\n[1, \"o\", \"a\"]\n[1, \"o\", \"b\"]\n";
+    let screens = screens(&[("agent/recording.cast", cast)]).unwrap();
+    let shown: Vec<_> = screens.screens.iter().map(|screen| (screen.at, screen.text.as_str())).collect();
+    assert_eq!(shown, [(1.0, "a"), (2.0, "ab")]);
+}
+
+#[test]
+fn of_a_damaged_recording_the_rest_is_shown_and_the_damage_is_named() {
+    let cast =
+        format!("{HEADER}\n[1.0, \"o\", \"one\"]\nnonsense\n[2.0, \"o\", \" two\"]\n[3.0, \"o\", \" th");
+    let screens = screens(&[("agent/recording.cast", &cast)]).unwrap();
+    assert_eq!(texts(&screens), ["one", "one two"]);
+    assert!(
+        matches!(&*screens.problems, [first, last] if first.contains("line 3") && last.contains("line 5")),
+        "{:?}",
+        screens.problems
+    );
+    let empty = self::screens(&[("agent/recording.cast", "{\"version\": 9}")]).unwrap();
+    assert!(empty.screens.is_empty() && empty.problems[0].contains("version 9"), "{empty:?}");
+}
+
+#[test]
+fn steps_of_a_terminal_agent_have_the_observed_text() {
+    let screens = screens(&[("agent/trajectory.json", &trajectory("terminal", &[1, 2]))]).unwrap();
+    assert_eq!(texts(&screens), ["screen 0", "screen 1"]);
+    let step = &screens.steps[1];
+    assert_eq!((step.number, step.at, step.sampled), (2, Some(120.0), Some(7)));
+    assert_eq!((step.message.as_str(), &*step.keystrokes), ("Analysis: 1", &["ls\n".to_owned()][..]));
+    assert_eq!(screens.screens[1].step, Some(1));
+    assert_eq!(screens.problems, [""; 0]);
+}
+
+#[test]
+fn of_a_half_written_trajectory_the_whole_steps_are_shown() {
+    let whole = trajectory("terminal", &[1, 2]);
+    let cut = whole.rfind("screen 1").unwrap();
+    let screens = screens(&[("agent/trajectory.json", &whole[..cut])]).unwrap();
+    assert_eq!(texts(&screens), ["screen 0"]);
+    assert!(screens.problems[0].contains("the rest cannot be read"), "{:?}", screens.problems);
+}
+
+#[test]
+fn trajectories_of_other_agents_have_no_screens() {
+    assert!(screens(&[("agent/trajectory.json", &trajectory("claude-code", &[1]))]).is_none());
+    assert!(screens(&[("agent/log.txt", "")]).is_none());
+}
+
+#[test]
+fn a_recorded_screen_belongs_to_the_step_of_its_time() {
+    let cast = format!("{HEADER}\n[0, \"o\", \"a\"]\n[100, \"o\", \"b\"]\n[300, \"o\", \"c\"]\n");
+    let steps_of = |agent| {
+        let screens = screens(&[
+            ("agent/trajectory.json", &trajectory(agent, &[17, 20])),
+            ("agent/recording.cast", &cast),
+        ])
+        .unwrap();
+        screens.screens.iter().map(|screen| screen.step).collect::<Vec<_>>()
+    };
+    // The recording is from second 1000 to 1300, the steps are of the seconds 1020 and 1200.
+    assert_eq!(steps_of("terminal"), [None, Some(0), Some(1)]);
+    assert_eq!(steps_of("terminus-2"), [Some(0), Some(1), None]);
+}
+
+#[test]
+fn a_long_recording_has_screens_less_often() {
+    let events = (0..5_000).map(|event| format!("[{event}, \"o\", \"{event} \"]\n"));
+    let cast: String = std::iter::once(format!("{HEADER}\n")).chain(events).collect();
+    let screens = screens(&[("agent/recording.cast", &cast)]).unwrap();
+    assert!((1_500..=MOST).contains(&screens.screens.len()), "{}", screens.screens.len());
+    assert!(screens.screens.last().unwrap().text.contains("4999"));
+    assert_eq!(screens.problems, [""; 0]);
+}
+
+#[test]
+fn fuzz_terminal_recording() {
+    rolltap_testing::fuzz!("terminal_recording", |bytes| {
+        let read = cast::read(bytes, 10);
+        assert!(read.screens.len() <= 10 && read.screens.iter().all(|(_, text)| !text.contains('\x1b')));
+        // The header is rare among random bytes.
+        cast::read(&[HEADER.as_bytes(), b"\n", bytes].concat(), 10);
+    });
+}
+
+#[test]
+fn fuzz_terminal_steps() {
+    rolltap_testing::fuzz!("terminal_steps", |bytes| {
+        assert!(trajectory::read(bytes, 10).steps.len() <= 10);
+        let steps = [br#"{"agent": {"name": "terminal"}, "steps": ["#, bytes].concat();
+        assert!(trajectory::read(&steps, 10).steps.len() <= 10);
+    });
+}
+
+proptest! {
+    #[test]
+    fn any_output_gives_bounded_screens_without_escape_sequences(
+        events in prop::collection::vec((any::<f64>(), "[oirm]", any::<String>()), 0..40),
+        (width, height) in any::<(u16, u16)>(),
+        most in 1..10_usize,
+    ) {
+        let header = json!({"version": 2, "width": width, "height": height}).to_string();
+        let events = events.iter().map(|event| json!(event).to_string());
+        let cast: Vec<String> = std::iter::once(header).chain(events).collect();
+        let read = cast::read(cast.join("\n").as_bytes(), most);
+        prop_assert!(read.screens.len() <= most);
+        prop_assert!(read.screens.is_sorted_by(|one, other| one.0 <= other.0));
+        prop_assert!(read.screens.iter().all(|(_, text)| !text.contains('\x1b')));
+    }
+}
