@@ -9,7 +9,7 @@ use rolltap_proxy::store::{self, Archive};
 
 use super::captures;
 use super::files::TrialFiles;
-use super::recompute;
+use super::recompute::Reports;
 use super::rows_file;
 use super::state::FilesState;
 use super::trial::{ExportFacts, TrialContent, TrialEntry};
@@ -70,8 +70,7 @@ impl JobKind {
 pub struct Job {
     name: String,
     path: PathBuf,
-    /// The report of a recomputation that the user named.
-    recompute: Option<PathBuf>,
+    recompute: Arc<Reports>,
     /// The content of the files when they were last read.
     read: Mutex<Option<(FilesState, Arc<JobContent>)>>,
 }
@@ -88,18 +87,18 @@ pub struct JobContent {
     /// The bytes of the files with the rollouts.
     pub bytes: u64,
     kind: JobKind,
-    recompute: Option<PathBuf>,
+    recompute: Arc<Reports>,
     archive: Option<Archive>,
 }
 
 impl Job {
     pub(super) fn new(name: String, path: PathBuf) -> Self {
-        Self { name, path, recompute: None, read: Mutex::new(None) }
+        Self { name, path, recompute: Arc::default(), read: Mutex::new(None) }
     }
 
     /// Shows this report of a recomputation, instead of that in the directory of the job.
     pub(super) fn with_recompute(self, report: PathBuf) -> Self {
-        Self { recompute: Some(report), ..self }
+        Self { recompute: Arc::new(Reports::of_file(report)), ..self }
     }
 
     /// Returns the name, which is unique in the collection.
@@ -131,14 +130,15 @@ impl Job {
         {
             return Arc::clone(content);
         }
-        let content = Arc::new(JobContent::read(&self.path, kind, self.recompute.clone(), state.bytes()));
+        let content =
+            Arc::new(JobContent::read(&self.path, kind, Arc::clone(&self.recompute), state.bytes()));
         *read = Some((state, Arc::clone(&content)));
         content
     }
 }
 
 impl JobContent {
-    fn read(path: &Path, kind: Option<JobKind>, recompute: Option<PathBuf>, bytes: u64) -> Self {
+    fn read(path: &Path, kind: Option<JobKind>, recompute: Arc<Reports>, bytes: u64) -> Self {
         let mut problems = Vec::new();
         let kind = kind.unwrap_or_else(|| {
             problems.push(format!("{} is gone or has no rollouts any more", path.display()));
@@ -195,16 +195,8 @@ impl JobContent {
             (_, Some(archive)) => captures::read_trial(archive, id, &mut content),
             (_, None) => {}
         }
-        if let Some(report) = self.report() {
-            recompute::read_lines(&report, &mut content);
-        }
+        self.recompute.add_to(&mut content, self.kind.dir());
         Some(content)
-    }
-
-    /// Returns the report of a recomputation: the one that the user named, or that in the directory of the job.
-    fn report(&self) -> Option<PathBuf> {
-        let in_dir = || self.kind.dir().map(|dir| JobDir::at(dir).recompute()).filter(|file| file.is_file());
-        self.recompute.clone().or_else(in_dir)
     }
 }
 
