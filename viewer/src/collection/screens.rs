@@ -6,8 +6,9 @@ mod trajectory;
 
 use super::files::TrialFile;
 
-/// The maximum number of screens of a trial.
+/// The maximum number of screens of a trial, and of the agent's steps among them.
 const MOST: usize = 2_000;
+const MOST_STEPS: usize = 1_000;
 /// The maximum number of bytes that are read of one file.
 const MOST_READ: u64 = 16_000_000;
 /// The number of bytes at the beginning of a trajectory in which the agent's name is.
@@ -67,7 +68,7 @@ impl Screens {
         let mut observed = Vec::new();
         for file in files.iter().filter(|file| is_trajectory(file)) {
             let Some(bytes) = read.start_of(file) else { continue };
-            let trajectory = trajectory::read(&bytes, MOST.saturating_sub(read.steps.len()));
+            let trajectory = trajectory::read(&bytes, MOST_STEPS.saturating_sub(read.steps.len()));
             read.problems.extend(trajectory.problem.map(|problem| format!("{}: {problem}", file.name)));
             for (step, text) in trajectory.steps {
                 let at = step.at.or_else(|| observed.last().map(|screen: &Screen| screen.at));
@@ -79,7 +80,7 @@ impl Screens {
         }
         for file in files.iter().filter(|file| is_recording(file)) {
             let Some(bytes) = read.start_of(file) else { continue };
-            let cast = cast::read(&bytes, MOST.saturating_sub(read.screens.len()));
+            let cast = cast::read(&bytes, MOST.saturating_sub(read.steps.len() + read.screens.len()));
             read.problems
                 .extend(cast.problems.into_iter().map(|problem| format!("{}: {problem}", file.name)));
             let screens = cast.screens.into_iter();
@@ -90,8 +91,26 @@ impl Screens {
         }
         if read.screens.is_empty() {
             read.screens = observed;
+        } else {
+            read.add_silent_steps();
         }
         Some(read)
+    }
+
+    /// Adds the screen at the time of each step without output, which the recording has no screen of.
+    fn add_silent_steps(&mut self) {
+        let mut silent = Vec::new();
+        for (index, step) in self.steps.iter().enumerate() {
+            let Some(at) = step.at else { continue };
+            if self.screens.iter().any(|screen| screen.step == Some(index)) {
+                continue;
+            }
+            let before = self.screens.iter().rev().find(|screen| screen.at <= at);
+            let text = before.map(|screen| screen.text.clone()).unwrap_or_default();
+            silent.push(Screen { at, text, step: Some(index) });
+        }
+        self.screens.extend(silent);
+        self.screens.sort_by(|one, other| one.at.total_cmp(&other.at));
     }
 
     /// Reads a file up to the limit. `None` if it cannot be read. Notes both.

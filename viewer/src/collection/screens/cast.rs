@@ -11,6 +11,8 @@ const ROWS: u16 = 100;
 const COLS: u16 = 300;
 /// The maximum number of bytes of all screens together.
 const BYTES: usize = 16_000_000;
+/// The beginning of a marker with which rolltap states where its recording ends.
+const MARKER: &str = "rolltap: ";
 /// The maximum number of unreadable lines that are listed.
 const LISTED: usize = 3;
 
@@ -140,7 +142,8 @@ fn events<'b>(lines: impl Iterator<Item = &'b [u8]>, version: u32, problems: &mu
                 match kind.as_str() {
                     "o" => events.push((now, Kind::Output, data)),
                     "r" => events.push((now, Kind::Resize, data)),
-                    // Keystrokes and markers do not change the screen.
+                    "m" if data.starts_with(MARKER) && problems.len() < LISTED => problems.push(data),
+                    // Keystrokes and other markers do not change the screen.
                     _ => {}
                 }
             }

@@ -124,6 +124,28 @@ fn a_recorded_screen_belongs_to_the_step_of_its_time() {
 }
 
 #[test]
+fn a_step_without_output_has_the_screen_of_its_time() {
+    let cast = format!("{HEADER}\n[0, \"o\", \"a\"]\n[100, \"o\", \"b\"]\n");
+    let files =
+        [("agent/trajectory.json", &*trajectory("terminal", &[17, 18, 20])), ("agent/recording.cast", &cast)];
+    let screens = screens(&files).unwrap();
+    let shown: Vec<_> =
+        screens.screens.iter().map(|screen| (screen.at, screen.text.as_str(), screen.step)).collect();
+    // The steps are of the seconds 1020, 1080 and 1200, and the output is of 1000 and 1100.
+    let expected =
+        [(1000.0, "a", None), (1020.0, "a", Some(0)), (1100.0, "ab", Some(1)), (1200.0, "ab", Some(2))];
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn the_marker_of_a_recording_that_ended_early_is_a_problem() {
+    let cast =
+        format!("{HEADER}\n[0, \"o\", \"a\"]\n[1, \"m\", \"rolltap: it ends\"]\n[1, \"m\", \"other\"]\n");
+    let screens = screens(&[("agent/recording.cast", &cast)]).unwrap();
+    assert_eq!(screens.problems, ["agent/recording.cast: rolltap: it ends"]);
+}
+
+#[test]
 fn a_long_recording_has_screens_less_often() {
     let events = (0..5_000).map(|event| format!("[{event}, \"o\", \"{event} \"]\n"));
     let cast: String = std::iter::once(format!("{HEADER}\n")).chain(events).collect();
