@@ -13,6 +13,7 @@ pub(crate) mod program;
 mod prompts;
 mod real_job;
 mod recompute;
+mod records;
 mod rows;
 mod screens;
 mod script;

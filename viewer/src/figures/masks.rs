@@ -172,3 +172,6 @@ fn defect(call: &Call) -> String {
 fn is_set(mask: &[u8], at: usize) -> bool {
     mask.get(at) == Some(&1)
 }
+
+#[cfg(test)]
+mod tests;
