@@ -65,7 +65,7 @@ impl Screens {
             return None;
         }
         let mut read = Self::default();
-        let mut observed = Vec::new();
+        let (mut observed, mut is_dated) = (Vec::new(), true);
         for file in files.iter().filter(|file| is_trajectory(file)) {
             let Some(bytes) = read.start_of(file) else { continue };
             let trajectory = trajectory::read(&bytes, MOST_STEPS.saturating_sub(read.steps.len()));
@@ -83,15 +83,17 @@ impl Screens {
             let cast = cast::read(&bytes, MOST.saturating_sub(read.steps.len() + read.screens.len()));
             read.problems
                 .extend(cast.problems.into_iter().map(|problem| format!("{}: {problem}", file.name)));
+            // Without a date, the times of the recording and of the steps cannot be compared.
+            let steps = if cast.is_dated { &*read.steps } else { &[] };
             let screens = cast.screens.into_iter();
-            let screens: Vec<_> =
-                screens.map(|(at, text)| Screen { at, text, step: step_at(&read.steps, at) }).collect();
-            read.screens.extend(screens);
+            let screens = screens.map(|(at, text)| Screen { at, text, step: step_at(steps, at) });
+            read.screens.extend(screens.collect::<Vec<_>>());
+            is_dated &= cast.is_dated;
             read.sources.push(file.name.clone());
         }
         if read.screens.is_empty() {
             read.screens = observed;
-        } else {
+        } else if is_dated {
             read.add_silent_steps();
         }
         Some(read)
@@ -132,8 +134,10 @@ impl Screens {
     }
 }
 
+/// Whether the file is a recording among the agent's logs. Artifacts may have recordings of other programs.
 fn is_recording(file: &TrialFile) -> bool {
-    file.name.ends_with(".cast")
+    let folder = file.name.rsplit_once('/').map(|(folder, _)| folder);
+    file.name.ends_with(".cast") && folder.is_some_and(|folder| folder.ends_with("agent"))
 }
 
 /// Whether the file is the trajectory of an agent whose observations are those of a terminal: rolltap's own, or

@@ -19,6 +19,8 @@ const LISTED: usize = 3;
 /// A played recording.
 #[derive(Debug, Default)]
 pub(super) struct Cast {
+    /// Whether the recording has the date at which it began.
+    pub(super) is_dated: bool,
     /// The times in seconds since 1970, or from 0 without a date, with the screens.
     pub(super) screens: Vec<(f64, String)>,
     pub(super) problems: Vec<String>,
@@ -72,7 +74,8 @@ pub(super) fn read(bytes: &[u8], most: usize) -> Cast {
     let events = events(lines, header.version, &mut cast.problems);
     let whole = events.last().map_or(0.0, |(at, ..)| *at);
     let every = (whole / most.saturating_sub(1).max(1) as f64).max(SHORTEST);
-    let begin = header.timestamp.filter(|begin| begin.is_finite()).unwrap_or_default();
+    cast.is_dated = header.timestamp.is_some_and(|begin| begin.is_finite() && begin > 0.0);
+    let begin = header.timestamp.filter(|_| cast.is_dated).unwrap_or_default();
     let mut emulator = Screen::new(header.size());
     let mut bytes = 0;
     // The time of the first output that no screen has.

@@ -104,7 +104,7 @@ fn of_a_half_written_trajectory_the_whole_steps_are_shown() {
 #[test]
 fn trajectories_of_other_agents_have_no_screens() {
     assert!(screens(&[("agent/trajectory.json", &trajectory("claude-code", &[1]))]).is_none());
-    assert!(screens(&[("agent/log.txt", "")]).is_none());
+    assert!(screens(&[("agent/log.txt", ""), ("artifacts/game.cast", HEADER)]).is_none());
 }
 
 #[test]
@@ -135,6 +135,15 @@ fn a_step_without_output_has_the_screen_of_its_time() {
     let expected =
         [(1000.0, "a", None), (1020.0, "a", Some(0)), (1100.0, "ab", Some(1)), (1200.0, "ab", Some(2))];
     assert_eq!(shown, expected);
+}
+
+#[test]
+fn a_recording_without_a_date_has_no_steps() {
+    let cast = "{\"version\": 2}\n[0, \"o\", \"a\"]\n[100, \"o\", \"b\"]\n";
+    let files = [("agent/trajectory.json", &*trajectory("terminal", &[17])), ("agent/recording.cast", cast)];
+    let shown: Vec<_> =
+        screens(&files).unwrap().screens.iter().map(|screen| (screen.at, screen.step)).collect();
+    assert_eq!(shown, [(0.0, None), (100.0, None)]);
 }
 
 #[test]
