@@ -179,7 +179,7 @@ fn pieces(output: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Returns the number of bytes at the end that begin a character of UTF-8 and lack its last bytes: 0 to 3.
-fn unfinished(bytes: &[u8]) -> usize {
+pub(crate) fn unfinished(bytes: &[u8]) -> usize {
     for (count, byte) in (1..=3).zip(bytes.iter().rev()) {
         let length = match byte {
             0x80..=0xbf => continue,

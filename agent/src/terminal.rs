@@ -3,6 +3,7 @@
 //! There are two kinds. One is a byte stream with rolltap's own screen emulator, which needs nothing inside the
 //! environment. The other is a tmux session in the environment, which a human can share.
 
+mod recording;
 mod streams;
 mod tmux;
 
@@ -11,6 +12,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+pub use self::recording::Recording;
 use self::streams::StreamTerminal;
 use self::tmux::TmuxTerminal;
 pub use self::tmux::{CommandOutput, Ran, RunCommand, TmuxError, TmuxSession};
@@ -43,7 +45,17 @@ impl Terminal {
         writer: impl AsyncWrite + Send + Unpin + 'static,
         size: TerminalSize,
     ) -> Self {
-        Self(Kind::Streams(StreamTerminal::new(reader, writer, size)))
+        Self(Kind::Streams(StreamTerminal::new(reader, writer, size, None)))
+    }
+
+    /// Returns a terminal like [`Self::new`], whose output is recorded.
+    pub fn recorded(
+        reader: impl AsyncRead + Send + Unpin + 'static,
+        writer: impl AsyncWrite + Send + Unpin + 'static,
+        size: TerminalSize,
+        recording: Recording,
+    ) -> Self {
+        Self(Kind::Streams(StreamTerminal::new(reader, writer, size, Some(recording))))
     }
 
     /// Starts a shell in a new tmux session. tmux must be installed.

@@ -14,6 +14,7 @@ pub(crate) mod program;
 mod prompts;
 mod real_job;
 mod recompute;
+mod records;
 mod rows;
 mod screens;
 mod script;

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Observation, SendError, TerminalSize};
+use super::{Observation, Recording, SendError, TerminalSize};
 use crate::keys;
 use crate::screen::Screen;
 
@@ -41,6 +41,7 @@ impl StreamTerminal {
         reader: impl AsyncRead + Send + Unpin + 'static,
         writer: impl AsyncWrite + Send + Unpin + 'static,
         size: TerminalSize,
+        recording: Option<Recording>,
     ) -> Self {
         let screen = Arc::new(Mutex::new(Screen::new(size)));
         let (keys, keys_taken) = mpsc::channel(QUEUED_KEYS);
@@ -51,7 +52,7 @@ impl StreamTerminal {
         let pump = tokio::spawn(async move {
             // The task owns the guard, so the terminal counts as closed however the task ends.
             let _end = end;
-            pump(reader, writer, keys_taken, &pump_screen, &output_read).await;
+            pump(reader, writer, keys_taken, &pump_screen, &output_read, recording).await;
         });
         Self { screen, keys, output, closed, _pump: AbortOnDropHandle::new(pump) }
     }
@@ -99,6 +100,7 @@ async fn pump(
     mut keys: mpsc::Receiver<Bytes>,
     screen: &Mutex<Screen>,
     output: &watch::Sender<u64>,
+    mut recording: Option<Recording>,
 ) {
     let mut chunk = BytesMut::with_capacity(READ_CHUNK);
     let mut input = Input { pending: BytesMut::new(), unflushed: false, open: true };
@@ -118,6 +120,9 @@ async fn pump(
                 let replies = lock(screen).feed(&chunk);
                 input.reply(&replies);
                 output.send_modify(|bytes| *bytes += chunk.len() as u64);
+                if let Some(recording) = &mut recording {
+                    recording.append(&chunk).await;
+                }
                 chunk.clear();
             }
             moved = input.write_some(&mut writer), if input.wants_writer() => match moved {

@@ -7,7 +7,7 @@ pub(crate) mod tmux;
 
 use std::time::Duration;
 
-use rolltap_agent::terminal::{Terminal, TmuxSession};
+use rolltap_agent::terminal::{Recording, Terminal, TmuxSession};
 use rolltap_agent::{AgentError, AgentReport, AgentSettings, StopReason, TrajectorySettings};
 use serde_json::{Map, json};
 use tokio_util::sync::CancellationToken;
@@ -59,7 +59,10 @@ async fn run_in_streams(
         Ok(streams) => streams,
         Err(error) => return error.into(),
     };
-    let terminal = Terminal::new(streams.reader, streams.writer, size);
+    let terminal = match Recording::create(&assignment.logs.join("recording.cast"), size).await {
+        Ok(recording) => Terminal::recorded(streams.reader, streams.writer, size, recording),
+        Err(error) => return error.into(),
+    };
     let outcome = work(settings, &terminal, assignment).await;
     AgentOutcome { terminal: Some(terminal), ..outcome }
 }

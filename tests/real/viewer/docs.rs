@@ -62,8 +62,8 @@ fn the_tutorial_has_a_picture_of_each_page() {
         picture(&browser, name, height);
     }
     browser.open(&view.page(&format!("{trial}/screens")));
-    browser.press("n", 1);
-    browser.until("!document.querySelectorAll('.screen')[1].hidden");
+    browser.press("n", 2);
+    browser.until("!document.querySelectorAll('.screen')[2].hidden");
     picture(&browser, "screens", 480);
     browser.open(&view.page(&format!("{trial}/branches/0")));
     // The details of a token are at the bottom of the window.

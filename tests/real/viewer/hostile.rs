@@ -166,6 +166,7 @@ fn hostile_conversations_and_files_stay_text() {
     // The emulator leaves out blanks at the end of a line.
     let played = HOSTILE.replace(" \u{1b}[2J\u{202e}", "");
     std::fs::write(agent.join("trajectory.json"), trajectory).unwrap();
+    std::fs::remove_file(agent.join("recording.cast")).unwrap();
     let page = format!("/jobs/demo/trials/{trial}/screens");
     for (recording, expected) in [(None, shown), (Some(cast), played)] {
         recording.into_iter().for_each(|cast| std::fs::write(agent.join("recording.cast"), cast).unwrap());

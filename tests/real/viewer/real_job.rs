@@ -59,7 +59,7 @@ fn the_pages_of_a_real_job_show_the_words_and_tokens_of_its_model() {
     browser.until(
         "document.querySelector('#screens').dataset.total > 0 && !document.querySelector('#player').hidden",
     );
-    let screen = browser.text("document.querySelector('.screen:not([hidden])').textContent");
+    let screen = browser.text("document.querySelector('#screens').textContent");
     assert!(screen.contains("echo 'Hello") && screen.contains("call "), "{screen}");
     assert_eq!(refusals(&browser), [""; 0]);
 }

@@ -10,7 +10,7 @@ use rolltap_proxy::store::{self, Archive, ArchiveFollower, ReadError};
 
 use super::captures;
 use super::files::TrialFiles;
-use super::recompute;
+use super::recompute::Reports;
 use super::rows_file::{self, RowsFile};
 use super::state::FilesState;
 use super::trial::{ExportFacts, SearchedTrial, TrialContent, TrialEntry};
@@ -71,8 +71,7 @@ impl JobKind {
 pub struct Job {
     name: String,
     path: PathBuf,
-    /// The report of a recomputation that the user named.
-    recompute: Option<PathBuf>,
+    recompute: Arc<Reports>,
     last: Mutex<LastRead>,
 }
 
@@ -96,7 +95,7 @@ pub struct JobContent {
     /// The bytes of the files with the rollouts.
     pub bytes: u64,
     kind: JobKind,
-    recompute: Option<PathBuf>,
+    recompute: Arc<Reports>,
     records: Records,
 }
 
@@ -111,12 +110,12 @@ enum Records {
 
 impl Job {
     pub(super) fn new(name: String, path: PathBuf) -> Self {
-        Self { name, path, recompute: None, last: Mutex::default() }
+        Self { name, path, recompute: Arc::default(), last: Mutex::default() }
     }
 
     /// Shows this report of a recomputation, instead of that in the directory of the job.
     pub(super) fn with_recompute(self, report: PathBuf) -> Self {
-        Self { recompute: Some(report), ..self }
+        Self { recompute: Arc::new(Reports::of_file(report)), ..self }
     }
 
     /// Returns the name, which is unique in the collection.
@@ -148,26 +147,15 @@ impl Job {
         {
             return Arc::clone(content);
         }
-        let content = Arc::new(JobContent::read(
-            &self.path,
-            kind,
-            self.recompute.clone(),
-            state.bytes(),
-            &mut last.follower,
-        ));
+        let content = Arc::new(JobContent::read(self, kind, state.bytes(), &mut last.follower));
         last.content = Some((state, Arc::clone(&content)));
         content
     }
 }
 
 impl JobContent {
-    fn read(
-        path: &Path,
-        kind: Option<JobKind>,
-        recompute: Option<PathBuf>,
-        bytes: u64,
-        follower: &mut Option<ArchiveFollower>,
-    ) -> Self {
+    fn read(job: &Job, kind: Option<JobKind>, bytes: u64, follower: &mut Option<ArchiveFollower>) -> Self {
+        let path = &job.path;
         let mut problems = Vec::new();
         let kind = kind.unwrap_or_else(|| {
             problems.push(format!("{} is gone or has no rollouts any more", path.display()));
@@ -189,7 +177,15 @@ impl JobContent {
             }
             JobKind::Begun { .. } => {}
         }
-        Self { trials, is_running: is_running(path), problems, bytes, kind, recompute, records }
+        Self {
+            trials,
+            is_running: is_running(path),
+            problems,
+            bytes,
+            kind,
+            recompute: Arc::clone(&job.recompute),
+            records,
+        }
     }
 
     /// Returns the entry of a trial.
@@ -225,16 +221,8 @@ impl JobContent {
             Records::Captures(archive) => captures::read_trial(archive, id, &mut content),
             Records::None => {}
         }
-        if let Some(report) = self.report() {
-            recompute::read_lines(&report, &mut content);
-        }
+        self.recompute.add_to(&mut content, self.kind.dir());
         Some(content)
-    }
-
-    /// Returns the report of a recomputation: the one that the user named, or that in the directory of the job.
-    fn report(&self) -> Option<PathBuf> {
-        let in_dir = || self.kind.dir().map(|dir| JobDir::at(dir).recompute()).filter(|file| file.is_file());
-        self.recompute.clone().or_else(in_dir)
     }
 
     /// Reads the calls and rows of these trials, one trial after the other, while `visit` returns true.

@@ -6,8 +6,9 @@ mod trajectory;
 
 use super::files::TrialFile;
 
-/// The maximum number of screens of a trial.
+/// The maximum number of screens of a trial, and of the agent's steps among them.
 const MOST: usize = 2_000;
+const MOST_STEPS: usize = 1_000;
 /// The maximum number of bytes that are read of one file.
 const MOST_READ: u64 = 16_000_000;
 /// The number of bytes at the beginning of a trajectory in which the agent's name is.
@@ -64,10 +65,10 @@ impl Screens {
             return None;
         }
         let mut read = Self::default();
-        let mut observed = Vec::new();
+        let (mut observed, mut is_dated) = (Vec::new(), true);
         for file in files.iter().filter(|file| is_trajectory(file)) {
             let Some(bytes) = read.start_of(file) else { continue };
-            let trajectory = trajectory::read(&bytes, MOST.saturating_sub(read.steps.len()));
+            let trajectory = trajectory::read(&bytes, MOST_STEPS.saturating_sub(read.steps.len()));
             read.problems.extend(trajectory.problem.map(|problem| format!("{}: {problem}", file.name)));
             for (step, text) in trajectory.steps {
                 let at = step.at.or_else(|| observed.last().map(|screen: &Screen| screen.at));
@@ -79,19 +80,39 @@ impl Screens {
         }
         for file in files.iter().filter(|file| is_recording(file)) {
             let Some(bytes) = read.start_of(file) else { continue };
-            let cast = cast::read(&bytes, MOST.saturating_sub(read.screens.len()));
+            let cast = cast::read(&bytes, MOST.saturating_sub(read.steps.len() + read.screens.len()));
             read.problems
                 .extend(cast.problems.into_iter().map(|problem| format!("{}: {problem}", file.name)));
+            // Without a date, the times of the recording and of the steps cannot be compared.
+            let steps = if cast.is_dated { &*read.steps } else { &[] };
             let screens = cast.screens.into_iter();
-            let screens: Vec<_> =
-                screens.map(|(at, text)| Screen { at, text, step: step_at(&read.steps, at) }).collect();
-            read.screens.extend(screens);
+            let screens = screens.map(|(at, text)| Screen { at, text, step: step_at(steps, at) });
+            read.screens.extend(screens.collect::<Vec<_>>());
+            is_dated &= cast.is_dated;
             read.sources.push(file.name.clone());
         }
         if read.screens.is_empty() {
             read.screens = observed;
+        } else if is_dated {
+            read.add_silent_steps();
         }
         Some(read)
+    }
+
+    /// Adds the screen at the time of each step without output, which the recording has no screen of.
+    fn add_silent_steps(&mut self) {
+        let mut silent = Vec::new();
+        for (index, step) in self.steps.iter().enumerate() {
+            let Some(at) = step.at else { continue };
+            if self.screens.iter().any(|screen| screen.step == Some(index)) {
+                continue;
+            }
+            let before = self.screens.iter().rev().find(|screen| screen.at <= at);
+            let text = before.map(|screen| screen.text.clone()).unwrap_or_default();
+            silent.push(Screen { at, text, step: Some(index) });
+        }
+        self.screens.extend(silent);
+        self.screens.sort_by(|one, other| one.at.total_cmp(&other.at));
     }
 
     /// Reads a file up to the limit. `None` if it cannot be read. Notes both.
@@ -113,8 +134,10 @@ impl Screens {
     }
 }
 
+/// Whether the file is a recording among the agent's logs. Artifacts may have recordings of other programs.
 fn is_recording(file: &TrialFile) -> bool {
-    file.name.ends_with(".cast")
+    let folder = file.name.rsplit_once('/').map(|(folder, _)| folder);
+    file.name.ends_with(".cast") && folder.is_some_and(|folder| folder.ends_with("agent"))
 }
 
 /// Whether the file is the trajectory of an agent whose observations are those of a terminal: rolltap's own, or

@@ -9,6 +9,7 @@ use rolltap_rollout::row::{CallSpan, RolloutRow};
 use rolltap_rollout::training::TrainingPolicy;
 
 use crate::collection::TrialContent;
+use crate::figures::exported::NotExported;
 
 /// Why a token is not trained.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub(crate) enum Masked {
     Elsewhere(Option<i32>),
     /// The export leaves the branch out.
     Branch,
+    /// The export has no record of the trial, for this reason.
+    Trial(String),
 }
 
 impl fmt::Display for Masked {
@@ -44,6 +47,7 @@ impl fmt::Display for Masked {
             Self::Elsewhere(Some(branch)) => write!(f, "trained on branch {branch}"),
             Self::Elsewhere(None) => f.write_str("trained on another branch"),
             Self::Branch => f.write_str("branch left out (--on-fork longest)"),
+            Self::Trial(reason) => f.write_str(reason),
         }
     }
 }
@@ -64,16 +68,21 @@ pub(crate) struct MaskRun {
 /// A branch beside the export of its trial.
 pub(crate) struct MaskedBranch<'t> {
     content: &'t TrialContent,
-    exported: &'t Trial,
+    exported: Result<&'t Trial, &'t NotExported>,
     /// The branch as captured.
     captured: &'t RolloutRow,
-    /// The branch in the export. `None` if the export leaves it out.
+    /// The branch in the export. `None` if the export leaves the branch or the trial out.
     taken: Option<&'t RolloutRow>,
 }
 
 impl<'t> MaskedBranch<'t> {
-    pub(crate) fn of(content: &'t TrialContent, exported: &'t Trial, captured: &'t RolloutRow) -> Self {
-        let taken = exported.rows.iter().find(|row| row.branch_index == captured.branch_index);
+    pub(crate) fn of(
+        content: &'t TrialContent,
+        exported: Result<&'t Trial, &'t NotExported>,
+        captured: &'t RolloutRow,
+    ) -> Self {
+        let rows = exported.map_or(&[][..], |trial| trial.rows.as_slice());
+        let taken = rows.iter().find(|row| row.branch_index == captured.branch_index);
         Self { content, exported, captured, taken }
     }
 
@@ -124,14 +133,18 @@ impl<'t> MaskedBranch<'t> {
         if span.is_some_and(|span| span.constrained) {
             return Some(Masked::Constrained);
         }
+        let exported = match self.exported {
+            Ok(exported) => exported,
+            Err(reason) => return Some(Masked::Trial(reason.to_string())),
+        };
         if self.taken.is_none() {
             return Some(Masked::Branch);
         }
         // A trial that counts as 0 has a reward in the export.
-        if self.exported.reward.is_none() {
+        if exported.reward.is_none() {
             return Some(Masked::Failed(self.captured.failure_cause.clone()));
         }
-        Some(Masked::Elsewhere(span.and_then(|span| self.owner(at, span))))
+        Some(Masked::Elsewhere(span.and_then(|span| owner(exported, at, span))))
     }
 
     /// Returns why the row itself does not train a sampled token.
@@ -150,18 +163,15 @@ impl<'t> MaskedBranch<'t> {
             None => Masked::Untrainable(role.to_owned()),
         }
     }
+}
 
-    /// Returns the branch that trains a token of a call.
-    fn owner(&self, at: usize, span: &CallSpan) -> Option<i32> {
-        let trains = |row: &&RolloutRow| {
-            let same = |other: &&CallSpan| {
-                (&other.call_id, other.choice_index, other.start)
-                    == (&span.call_id, span.choice_index, span.start)
-            };
-            row.calls.iter().any(|other| same(&other)) && is_set(&row.loss_mask, at)
-        };
-        self.exported.rows.iter().find(trains).map(|row| row.branch_index)
-    }
+/// Returns the branch that trains a token of a call.
+fn owner(exported: &Trial, at: usize, span: &CallSpan) -> Option<i32> {
+    let name = |span: &CallSpan| (span.call_id.clone(), span.choice_index, span.start);
+    let trains = |row: &&RolloutRow| {
+        row.calls.iter().any(|other| name(other) == name(span)) && is_set(&row.loss_mask, at)
+    };
+    exported.rows.iter().find(trains).map(|row| row.branch_index)
 }
 
 fn defect(call: &Call) -> String {
@@ -172,3 +182,6 @@ fn defect(call: &Call) -> String {
 fn is_set(mask: &[u8], at: usize) -> bool {
     mask.get(at) == Some(&1)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 //! The frame of every page: head, path, main part, help.
 
+use std::collections::HashSet;
+
 use maud::{DOCTYPE, Markup, html};
 
 use super::link::Links;
@@ -63,12 +65,14 @@ pub(crate) fn page(
     }
 }
 
-/// A list of what could not be read or decided. Empty if there is nothing.
+/// A list of what could not be read or decided, each problem once. Empty if there is nothing.
 pub(crate) fn problems(problems: &[String]) -> Markup {
+    // The samples of a group may have a problem in common.
+    let mut seen = HashSet::new();
     html! {
         @if !problems.is_empty() {
             section.problems role="alert" aria-label="Problems" {
-                ul { @for problem in problems { li { (problem) } } }
+                ul { @for problem in problems.iter().filter(|problem| seen.insert(*problem)) { li { (problem) } } }
             }
         }
     }

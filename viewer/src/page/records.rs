@@ -49,20 +49,19 @@ pub(crate) fn page(
     texts: &TokenTexts<'_>,
 ) -> Markup {
     let title = format!("As {} sees it", place.format.name());
+    let chosen = exported.as_ref().map(|exported| &exported.trial);
     let main = html! {
         h1 { (title) }
         p.facts { (place.format.about().trim_ascii()) ". The defaults of " code { "rolltap export" }
             " decide, for the trials of the same group." }
         (layout::problems(&trial.problems))
         @match exported {
-            Ok(exported) => {
-                (facts(&exported.trial))
-                (branches(links, job, trial, place, &exported.trial))
-                (tokens_of(links, job, trial, place, &exported.trial, texts))
-                (record(place.format, exported))
-            }
+            Ok(exported) => (facts(&exported.trial)),
             Err(reason) => p.note { "No record: " (reason) "." },
         }
+        (branches(links, job, trial, place, chosen))
+        (tokens_of(links, job, trial, place, chosen, texts))
+        @if let Ok(exported) = exported { (record(place.format, exported)) }
     };
     layout::page(links, &title, &path(links, job, trial, Some(&title)), None, &main)
 }
@@ -80,7 +79,13 @@ fn facts(trial: &Trial) -> Markup {
     }
 }
 
-fn branches(links: &Links, job: &Job, content: &TrialContent, place: &RecordPlace, trial: &Trial) -> Markup {
+fn branches(
+    links: &Links,
+    job: &Job,
+    content: &TrialContent,
+    place: &RecordPlace,
+    trial: Result<&Trial, &NotExported>,
+) -> Markup {
     html! {
         @if content.rows.len() > 1 {
             h2 { "Branches" }
@@ -97,7 +102,7 @@ fn branches(links: &Links, job: &Job, content: &TrialContent, place: &RecordPlac
                         }
                         td.number { (count(row.token_ids.len() as u64)) }
                         td.number { (count(branch.trained() as u64)) }
-                        td { @if branch.is_taken() { "yes" } @else { "no: --on-fork longest takes another branch" } }
+                        td { @if branch.is_taken() { "yes" } @else if trial.is_ok() { "no: --on-fork longest takes another branch" } @else { "no" } }
                     }
                 } }
             }
@@ -110,7 +115,7 @@ fn tokens_of(
     job: &Job,
     content: &TrialContent,
     place: &RecordPlace,
-    trial: &Trial,
+    trial: Result<&Trial, &NotExported>,
     texts: &TokenTexts<'_>,
 ) -> Markup {
     let Some(row) = content.rows.get(place.branch) else { return html! {} };
@@ -134,7 +139,7 @@ pub(crate) fn window(
     job: &Job,
     content: &TrialContent,
     place: &RecordPlace,
-    trial: &Trial,
+    trial: Result<&Trial, &NotExported>,
     texts: &TokenTexts<'_>,
 ) -> Markup {
     let Some(row) = content.rows.get(place.branch) else { return html! {} };

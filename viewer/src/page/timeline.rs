@@ -103,3 +103,54 @@ fn ending(status: CallStatus) -> Option<char> {
         CallStatus::Cancelled | CallStatus::Interrupted => Some('✕'),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rolltap_rollout::ids::{CallId, TrialId};
+
+    use super::*;
+
+    /// Returns the timeline of a call of each status, one after the other, and of a last call that repeats the first.
+    fn drawing(changes: &[PolicyChange]) -> String {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let calls: Vec<Call> = (0_i64..)
+            .zip([0, 1, 2, 3, 0])
+            .map(|(index, status)| {
+                let (id, trial) = (CallId::new(format!("call-{index}")), TrialId::new("trial"));
+                let mut call = Call::begun(id.unwrap(), trial.unwrap(), 0, at(index * 10));
+                call.status = CallStatus::ALL[status];
+                call.ended_at = at(index * 10 + 5);
+                call
+            })
+            .collect();
+        let bar = |call| Bar { call, conversation: None, repeats: None };
+        let mut bars: Vec<Bar<'_>> = calls.iter().map(bar).collect();
+        bars[4].repeats = Some(&calls[0]);
+        timeline(&bars, changes).into_string()
+    }
+
+    #[test]
+    fn failed_cut_and_repeated_calls_have_marks_with_their_meaning() {
+        let drawn = drawing(&[]);
+        let marks = |mark: char| drawn.matches(&format!("\">{mark}</text>")).count();
+        assert_eq!((marks('!'), marks('✕'), marks('↻')), (1, 2, 1), "{drawn}");
+        for meaning in ["↻ repeats", "✕ is cancelled or interrupted", "! has failed"] {
+            assert!(drawn.contains(meaning), "{meaning}: {drawn}");
+        }
+        assert!(!drawn.contains("vertical line"), "{drawn}");
+    }
+
+    #[test]
+    fn changes_of_the_version_within_the_calls_are_lines() {
+        let change = |version, second| PolicyChange {
+            version,
+            label: format!("step-{version}"),
+            is_set: true,
+            at: Timestamp::from_second(second).unwrap(),
+        };
+        let drawn = drawing(&[change(1, 22), change(2, 100)]);
+        assert_eq!(drawn.matches("<line class=\"version\"").count(), 1, "{drawn}");
+        // The calls last 45 seconds, and the change comes after 22 of them.
+        assert!(drawn.contains("x1=\"456\"") && drawn.contains("version 1<title>step-1"), "{drawn}");
+    }
+}

@@ -257,9 +257,10 @@ pub(super) async fn record_tokens(
         let content = job.content();
         let trial = trial_of(&content, &id)?;
         let group = group_of(&content, &id);
-        let exported = Exported::of(place.format, &id, &group).map_err(|why| Missing::of(why.to_string()))?;
+        let exported = Exported::of(place.format, &id, &group);
+        let chosen = exported.as_ref().map(|exported| &exported.trial);
         let texts = TokenTexts(viewer.tokenizer.as_ref());
-        Ok(page::records::window(&viewer.links(), job, &trial, &place, &exported.trial, &texts))
+        Ok(page::records::window(&viewer.links(), job, &trial, &place, chosen, &texts))
     })
     .await
 }

@@ -160,12 +160,19 @@ mod tests {
         assert_eq!(error, r#"expected a line of schema "recompute/1", found "recompute/9""#);
     }
 
-    proptest! {
-        #[test]
-        fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
-            let _ = RecomputedRow::parse(&bytes);
-        }
+    #[test]
+    fn fuzz_recompute_line() {
+        rolltap_testing::fuzz!("recompute_line", |line| {
+            if let Ok(row) = RecomputedRow::parse(line) {
+                assert_eq!(
+                    (row.captured.len(), row.recomputed.len()),
+                    (row.positions.len(), row.positions.len())
+                );
+            }
+        });
+    }
 
+    proptest! {
         #[test]
         fn a_damaged_line_is_read_or_refused(at in 0_usize..400, byte: u8) {
             let mut line = serde_json::to_vec(&written(Ok(&[-0.5; 64]))).unwrap();

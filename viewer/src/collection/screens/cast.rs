@@ -11,12 +11,16 @@ const ROWS: u16 = 100;
 const COLS: u16 = 300;
 /// The maximum number of bytes of all screens together.
 const BYTES: usize = 16_000_000;
+/// The beginning of a marker with which rolltap states where its recording ends.
+const MARKER: &str = "rolltap: ";
 /// The maximum number of unreadable lines that are listed.
 const LISTED: usize = 3;
 
 /// A played recording.
 #[derive(Debug, Default)]
 pub(super) struct Cast {
+    /// Whether the recording has the date at which it began.
+    pub(super) is_dated: bool,
     /// The times in seconds since 1970, or from 0 without a date, with the screens.
     pub(super) screens: Vec<(f64, String)>,
     pub(super) problems: Vec<String>,
@@ -70,7 +74,8 @@ pub(super) fn read(bytes: &[u8], most: usize) -> Cast {
     let events = events(lines, header.version, &mut cast.problems);
     let whole = events.last().map_or(0.0, |(at, ..)| *at);
     let every = (whole / most.saturating_sub(1).max(1) as f64).max(SHORTEST);
-    let begin = header.timestamp.filter(|begin| begin.is_finite()).unwrap_or_default();
+    cast.is_dated = header.timestamp.is_some_and(|begin| begin.is_finite() && begin > 0.0);
+    let begin = header.timestamp.filter(|_| cast.is_dated).unwrap_or_default();
     let mut emulator = Screen::new(header.size());
     let mut bytes = 0;
     // The time of the first output that no screen has.
@@ -140,7 +145,8 @@ fn events<'b>(lines: impl Iterator<Item = &'b [u8]>, version: u32, problems: &mu
                 match kind.as_str() {
                     "o" => events.push((now, Kind::Output, data)),
                     "r" => events.push((now, Kind::Resize, data)),
-                    // Keystrokes and markers do not change the screen.
+                    "m" if data.starts_with(MARKER) && problems.len() < LISTED => problems.push(data),
+                    // Keystrokes and other markers do not change the screen.
                     _ => {}
                 }
             }

@@ -104,7 +104,7 @@ fn of_a_half_written_trajectory_the_whole_steps_are_shown() {
 #[test]
 fn trajectories_of_other_agents_have_no_screens() {
     assert!(screens(&[("agent/trajectory.json", &trajectory("claude-code", &[1]))]).is_none());
-    assert!(screens(&[("agent/log.txt", "")]).is_none());
+    assert!(screens(&[("agent/log.txt", ""), ("artifacts/game.cast", HEADER)]).is_none());
 }
 
 #[test]
@@ -121,6 +121,37 @@ fn a_recorded_screen_belongs_to_the_step_of_its_time() {
     // The recording is from second 1000 to 1300, the steps are of the seconds 1020 and 1200.
     assert_eq!(steps_of("terminal"), [None, Some(0), Some(1)]);
     assert_eq!(steps_of("terminus-2"), [Some(0), Some(1), None]);
+}
+
+#[test]
+fn a_step_without_output_has_the_screen_of_its_time() {
+    let cast = format!("{HEADER}\n[0, \"o\", \"a\"]\n[100, \"o\", \"b\"]\n");
+    let files =
+        [("agent/trajectory.json", &*trajectory("terminal", &[17, 18, 20])), ("agent/recording.cast", &cast)];
+    let screens = screens(&files).unwrap();
+    let shown: Vec<_> =
+        screens.screens.iter().map(|screen| (screen.at, screen.text.as_str(), screen.step)).collect();
+    // The steps are of the seconds 1020, 1080 and 1200, and the output is of 1000 and 1100.
+    let expected =
+        [(1000.0, "a", None), (1020.0, "a", Some(0)), (1100.0, "ab", Some(1)), (1200.0, "ab", Some(2))];
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn a_recording_without_a_date_has_no_steps() {
+    let cast = "{\"version\": 2}\n[0, \"o\", \"a\"]\n[100, \"o\", \"b\"]\n";
+    let files = [("agent/trajectory.json", &*trajectory("terminal", &[17])), ("agent/recording.cast", cast)];
+    let shown: Vec<_> =
+        screens(&files).unwrap().screens.iter().map(|screen| (screen.at, screen.step)).collect();
+    assert_eq!(shown, [(0.0, None), (100.0, None)]);
+}
+
+#[test]
+fn the_marker_of_a_recording_that_ended_early_is_a_problem() {
+    let cast =
+        format!("{HEADER}\n[0, \"o\", \"a\"]\n[1, \"m\", \"rolltap: it ends\"]\n[1, \"m\", \"other\"]\n");
+    let screens = screens(&[("agent/recording.cast", &cast)]).unwrap();
+    assert_eq!(screens.problems, ["agent/recording.cast: rolltap: it ends"]);
 }
 
 #[test]

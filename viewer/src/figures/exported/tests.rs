@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use rolltap_orchestrator::export::{ExportProgress, ExportSettings, Output, export};
+use rolltap_proxy::store::Damage;
 use rolltap_rollout::export::choices::Named;
 use rolltap_testing::{rollout_row, write_jsonl};
 use serde_json::{Value, json};
@@ -99,4 +100,35 @@ fn the_reason_is_that_of_the_trial_and_not_of_its_group() {
     assert!(Exported::of(Format::Skyrl, "one", &group).is_ok());
     let reason = Exported::of(Format::Skyrl, "two", &group).unwrap_err();
     assert_eq!(reason, NotExported::LeftOut(LeftOut::Failed));
+}
+
+#[test]
+fn trials_that_are_open_damaged_or_without_tokens_have_no_record_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = dir.path().join("rows.jsonl");
+    let mut rows = rows();
+    rows.iter_mut().for_each(|row| row["group_size"] = 3.into());
+    write_jsonl(&input, &rows);
+    let mut trials = group(&input);
+    trials[1].export.is_unfinished = true;
+    trials[0].export.is_group_closed = true;
+    assert_eq!(Exported::of(Format::Jsonl, "two", &trials).unwrap_err(), NotExported::Unfinished);
+    assert!(Exported::of(Format::Jsonl, "one", &trials).is_ok());
+
+    // A trial that sampled nothing counts in the group of a trainer that compares rewards.
+    trials[1].export.is_unfinished = false;
+    trials[1].export.without_rows = trials[1].rows.first().map(Into::into);
+    trials[1].rows.clear();
+    assert_eq!(Exported::of(Format::Jsonl, "two", &trials).unwrap_err(), NotExported::NothingSampled);
+    let stand_in = Exported::of(Format::Skyrl, "two", &trials).unwrap();
+    assert_eq!((stand_in.trial.reward, stand_in.trial.rows[0].token_ids.len()), (Some(0.0), 2));
+
+    trials[0].export.damage = Some(Damage {
+        path: "capture-1".into(),
+        at: 7,
+        reason: "a wrong sum".to_owned(),
+        is_torn_end: false,
+    });
+    let reason = Exported::of(Format::Jsonl, "one", &trials).unwrap_err().to_string();
+    assert!(reason.starts_with("rolltap export fails: the captures are damaged: "), "{reason}");
 }

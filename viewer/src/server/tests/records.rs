@@ -100,7 +100,11 @@ async fn a_trial_that_an_export_leaves_out_has_the_reason() {
     assert!(page.contains("[the trial failed: &lt;script&gt;alert(1)"), "{page}");
     assert!(!page.contains("<script>alert") && !page.contains("<img"), "{page}");
     let (_, page) = pages.page(&address(Format::Labels)).await;
-    assert!(page.contains("left out: 1 trial failed (--failed drop)"), "{page}");
+    assert!(page.contains("No record: left out: 1 trial failed (--failed drop)."), "{page}");
+    assert!(
+        page.contains("[left out: 1 trial failed (--failed drop)] </small><s class=\"run masked\""),
+        "{page}"
+    );
 
     let mut rows = group();
     rows[2]["sample_index"] = 0.into();
