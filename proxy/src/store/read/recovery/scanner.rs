@@ -1,9 +1,8 @@
 //! Reads the records of segments in order, and continues where it ended.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rolltap_rollout::ids::TrialId;
@@ -35,11 +34,15 @@ pub(crate) struct Scanner {
     pub(super) intents: HashMap<Mark, Intent>,
 }
 
+/// The number of bytes by which a segment is recognised.
+const BEGINNING: u64 = 64;
+
 /// How far a segment is scanned.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct SegmentEnd {
-    /// The file's number in the file system. A data directory that was made anew has other files of the same names.
-    inode: u64,
+    /// The first bytes of the file, at most [`BEGINNING`]. They have the checksum of the first record, so another file of
+    /// the same name begins with others.
+    beginning: Vec<u8>,
     /// `None` if the file has no whole head yet.
     format: Option<Format>,
     /// The offset behind the last whole record.
@@ -67,19 +70,24 @@ impl Scanner {
 
     /// Whether the segments are those of the scan so far, apart from appended records and further segments.
     fn is_continued_by(&self, segments: &[SegmentId], dir: &Path) -> bool {
-        let (Some(last), Some(end)) = (self.scanned.last(), self.end) else { return self.scanned.is_empty() };
-        segments.starts_with(&self.scanned)
-            && fs::metadata(last.path(dir))
-                .is_ok_and(|file| file.ino() == end.inode && file.len() >= end.offset)
+        let (Some(last), Some(end)) = (self.scanned.last(), &self.end) else {
+            return self.scanned.is_empty();
+        };
+        let is_same = |path: PathBuf| {
+            let mut file = File::open(path)?;
+            let is_long_enough = file.metadata()?.len() >= end.offset;
+            Ok::<_, io::Error>(is_long_enough && beginning(&mut file)?.starts_with(&end.beginning))
+        };
+        segments.starts_with(&self.scanned) && is_same(last.path(dir)).unwrap_or(false)
     }
 
     /// Scans a segment, from the end of the scan so far if it is the last one that was scanned.
     fn segment(&mut self, id: SegmentId, path: &Path) -> io::Result<()> {
         let mut file = BufReader::with_capacity(1 << 20, File::open(path)?);
-        let inode = file.get_ref().metadata()?.ino();
+        let beginning = beginning(file.get_mut())?;
         // Only the last segment is appended to, and only if its head is valid.
         self.scan.last = None;
-        let known = self.end.filter(|_| self.scanned.last() == Some(&id));
+        let known = self.end.take().filter(|_| self.scanned.last() == Some(&id));
         let (format, start) = match known {
             Some(SegmentEnd { format: Some(format), offset, .. }) => {
                 file.seek(SeekFrom::Start(offset))?;
@@ -93,7 +101,7 @@ impl Scanner {
             Some(format) => self.records(id, path, format, Records::new(file, start))?,
             None => 0,
         };
-        self.end = Some(SegmentEnd { inode, format, offset });
+        self.end = Some(SegmentEnd { beginning, format, offset });
         // A segment of an earlier format is never appended to.
         if format == Some(Format::V3) {
             self.scan.last = Some((id, offset));
@@ -161,4 +169,12 @@ impl Scanner {
 
 fn damage(path: &Path, at: u64, reason: String) -> Damage {
     Damage { path: path.to_owned(), at, reason, is_torn_end: false }
+}
+
+/// Returns the first bytes of a file, at most [`BEGINNING`], and rewinds the file.
+fn beginning(file: &mut File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    Read::by_ref(file).take(BEGINNING).read_to_end(&mut bytes)?;
+    file.rewind()?;
+    Ok(bytes)
 }
