@@ -3,6 +3,7 @@
 
 mod guard;
 mod pages;
+mod records;
 mod screens;
 
 use std::future::Future;
@@ -108,8 +109,8 @@ fn router(viewer: Arc<Viewer>) -> Router {
         .route("/jobs/{job}/trials/{trial}/files/{name}", get(pages::file))
         .route("/jobs/{job}/trials/{trial}/branches/{branch}", get(pages::branch))
         .route("/jobs/{job}/trials/{trial}/branches/{branch}/tokens", get(pages::tokens))
-        .route("/jobs/{job}/trials/{trial}/records/{format}", get(pages::record))
-        .route("/jobs/{job}/trials/{trial}/records/{format}/tokens", get(pages::record_tokens))
+        .route("/jobs/{job}/trials/{trial}/records/{format}", get(records::record))
+        .route("/jobs/{job}/trials/{trial}/records/{format}/tokens", get(records::record_tokens))
         .route("/jobs/{job}/trials/{trial}/screens", get(screens::page))
         .route("/jobs/{job}/trials/{trial}/screens/window", get(screens::window))
         .route("/assets/{hash}/{name}", get(pages::asset))

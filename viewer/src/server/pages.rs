@@ -11,19 +11,15 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, stream};
 use http::{HeaderValue, StatusCode, Uri, header};
 use maud::Markup;
-use rolltap_rollout::export::choices::Named;
-use rolltap_rollout::export::format::Format;
 use rolltap_rollout::row::RolloutRow;
 use serde::Deserialize;
 
 use super::Viewer;
 use crate::asset::Asset;
-use crate::collection::{Job, JobContent, TrialContent, TrialEntry};
-use crate::figures::exported::Exported;
+use crate::collection::{Job, JobContent, TrialContent};
 use crate::filter::Filter;
 use crate::page;
 use crate::page::link::Links;
-use crate::page::records::RecordPlace;
 use crate::page::tokens::{TokenTexts, WINDOW};
 use crate::search::search;
 
@@ -198,69 +194,6 @@ pub(super) async fn tokens(
         let texts = TokenTexts(viewer.tokenizer.as_ref());
         let address = |from| viewer.links().tokens(job.name(), &id, index, from);
         Ok(page::tokens::window(&trial, row, place.from, &texts, address))
-    })
-    .await
-}
-
-/// The place in the branches of a record.
-#[derive(Debug, Deserialize)]
-pub(super) struct BranchPlace {
-    #[serde(default)]
-    branch: usize,
-    /// The index of the first token of a window.
-    #[serde(default)]
-    from: usize,
-}
-
-fn record_place(format: &str, place: &BranchPlace) -> Result<RecordPlace, Missing> {
-    let format =
-        Format::named(format).ok_or_else(|| Missing::of(format!("there is no export format {format:?}")))?;
-    Ok(RecordPlace { format, branch: place.branch, from: place.from })
-}
-
-/// Reads the trials of the group of a trial in the order of the job, or the trial alone if it has no group.
-fn group_of(content: &JobContent, id: &str) -> Vec<TrialContent> {
-    let group = content.entry(id).and_then(|entry| entry.group.as_ref());
-    let is_of_group = |entry: &&TrialEntry| match group {
-        Some(group) => entry.group.as_ref() == Some(group),
-        None => entry.id == id,
-    };
-    content.trials.iter().filter(is_of_group).filter_map(|entry| content.trial(&entry.id)).collect()
-}
-
-pub(super) async fn record(
-    viewer: Shared,
-    Path((name, id, format)): Path<(String, String, String)>,
-    Query(place): Query<BranchPlace>,
-) -> Answer {
-    reading(viewer, move |viewer| {
-        let place = record_place(&format, &place)?;
-        let job = viewer.job(&name)?;
-        let content = job.content();
-        let trial = trial_of(&content, &id)?;
-        let group = group_of(&content, &id);
-        let exported = Exported::of(place.format, &id, &group);
-        let texts = TokenTexts(viewer.tokenizer.as_ref());
-        Ok(page::records::page(&viewer.links(), job, &trial, &place, &exported, &texts))
-    })
-    .await
-}
-
-pub(super) async fn record_tokens(
-    viewer: Shared,
-    Path((name, id, format)): Path<(String, String, String)>,
-    Query(place): Query<BranchPlace>,
-) -> Answer {
-    reading(viewer, move |viewer| {
-        let place = record_place(&format, &place)?;
-        let job = viewer.job(&name)?;
-        let content = job.content();
-        let trial = trial_of(&content, &id)?;
-        let group = group_of(&content, &id);
-        let exported = Exported::of(place.format, &id, &group);
-        let chosen = exported.as_ref().map(|exported| &exported.trial);
-        let texts = TokenTexts(viewer.tokenizer.as_ref());
-        Ok(page::records::window(&viewer.links(), job, &trial, &place, chosen, &texts))
     })
     .await
 }
