@@ -39,7 +39,7 @@ pub(crate) struct UpstreamConnectionOptions {
     /// sends no id. [default: X-Session-ID]
     ///
     /// Routers send requests of one session to one engine, whose prefix cache has the conversation. vLLM reads
-    /// X-Session-ID. The id is made of the trial's name and the number of the conversation.
+    /// X-Session-ID. The id is made of the trial's name and a hash of the conversation's first message.
     #[arg(long, env = "ROLLTAP_SESSION_HEADER", value_name = "NAME", value_delimiter = ',')]
     pub(crate) session_header: Vec<String>,
 }

@@ -58,6 +58,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let settings = DoctorSettings {
         address,
         http_proxy: arguments.connections.http_proxy()?,
+        session_headers: arguments.connections.session_headers()?,
         tls: arguments.connections.files()?,
         model: arguments.model,
         render: arguments.prompts.render_settings()?,

@@ -15,7 +15,9 @@ mod streams;
 
 use std::time::Duration;
 
-use rolltap_proxy::{Address, History, HttpProxy, RenderSettings, StartError, TlsError, UpstreamTls};
+use rolltap_proxy::{
+    Address, History, HttpProxy, RenderSettings, SessionHeaders, StartError, TlsError, UpstreamTls,
+};
 
 use crate::admin_client::AdminError;
 use crate::doctor::ledger::Ledger;
@@ -32,6 +34,8 @@ pub struct DoctorSettings {
     pub tls: UpstreamTls,
     /// The HTTP proxy in front of the server.
     pub http_proxy: Option<HttpProxy>,
+    /// The headers in which the server gets the session id of a conversation.
+    pub session_headers: SessionHeaders,
     /// The model that agents request. `None` for the only model of the server.
     pub model: Option<String>,
     /// The settings for rendering prompts.

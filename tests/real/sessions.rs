@@ -72,20 +72,15 @@ async fn a_router_keeps_each_conversation_at_one_engine_until_its_trial_is_seale
         say(&stage, &base, &mut main, &format!("Main task, turn {turn}.")).await;
     }
     say(&stage, &base, &mut sub_agent, "Another task.").await;
-    let id = |number: u32| format!("'{}.{number}'", trial.trial_id);
-    eventually("the router has both sessions", async || {
-        [0, 1].iter().all(|number| !router.lines(&format!("new session {}", id(*number))).is_empty())
-    })
-    .await;
-    assert_eq!(router.lines("new session").len(), 2, "{:?}", router.lines("new session"));
-    assert_eq!(router.lines(&format!("session {} -> existing", id(0))).len(), 2);
+    let of_trial = |text: &str| router.lines(&format!("{text} '{}~", trial.trial_id));
+    eventually("the router has both sessions", async || of_trial("new session").len() == 2).await;
+    // The second and the third turn of the main conversation.
+    assert_eq!(of_trial("SLL: session").len(), 2, "{:?}", of_trial("SLL: session"));
     assert!(router.lines("finished session").is_empty());
     assert_one_branch(&stage.calls(&trial).await[..3], 3);
     stage.rollout(&trial).await;
-    eventually("the router has forgotten both sessions", async || {
-        [0, 1].iter().all(|number| !router.lines(&format!("finished session {}", id(*number))).is_empty())
-    })
-    .await;
+    eventually("the router has forgotten both sessions", async || of_trial("finished session").len() == 2)
+        .await;
 }
 
 #[tokio::test]

@@ -53,8 +53,12 @@ pub(super) struct ProbeTrial<'a> {
 impl Probe {
     pub(super) async fn start(settings: DoctorSettings, served: Served) -> Result<Self, DoctorError> {
         let data = tempfile::tempdir()?;
-        let pool =
-            PoolSettings { tls: settings.tls, http_proxy: settings.http_proxy, ..PoolSettings::default() };
+        let pool = PoolSettings {
+            tls: settings.tls,
+            http_proxy: settings.http_proxy,
+            session_headers: settings.session_headers,
+            ..PoolSettings::default()
+        };
         let on_loopback = Settings::on_loopback(vec![settings.address], data.path().to_owned());
         let proxy = rolltap_proxy::start(Settings {
             pool,

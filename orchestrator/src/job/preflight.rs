@@ -105,6 +105,7 @@ pub(super) async fn check_captures(
                 address: address.clone(),
                 tls: upstreams.tls.clone(),
                 http_proxy: upstreams.http_proxy.clone(),
+                session_headers: upstreams.session_headers.clone(),
                 model: None,
                 // One call has no earlier turn.
                 render: RenderSettings::default(),

@@ -1,7 +1,7 @@
 //! The conversations of a trial, and the search for the answer that a request continues.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rolltap_rollout::branch_cause::BranchCause;
@@ -42,8 +42,8 @@ struct MemoryState {
     inputs: HashMap<Fingerprint, Arc<PromptInputs>>,
     /// The latest answers that are long enough to be recognised.
     telling: VecDeque<TellingAnswer>,
-    /// The meaning of each conversation's first message that is not an instruction, with the number of the conversation.
-    tasks: HashMap<Fingerprint, u32>,
+    /// The meaning of each conversation's first message that is not an instruction.
+    tasks: HashSet<Fingerprint>,
     /// Set when the trial takes no further calls: nothing is stored any more.
     is_closed: bool,
 }
@@ -150,8 +150,8 @@ impl Memory {
         let known = state.said.known(&messages);
         let found = state.find(&messages, &known, &inputs);
         let conversation = state.remember(&messages)?;
-        let number = task(&messages).and_then(|task| state.tasks.get(&task).copied());
-        let session = number.map_or(Session::OfTrial, Session::OfConversation);
+        let session =
+            first_task(&messages).map_or(Session::OfTrial, |task| Session::beginning_with(task.text()));
         Some(Looked { found, conversation, inputs, session })
     }
 
@@ -323,7 +323,7 @@ impl MemoryState {
             return BranchCause::Compaction;
         }
         match task(messages) {
-            Some(task) if !self.tasks.contains_key(&task) => BranchCause::SubAgent,
+            Some(task) if !self.tasks.contains(&task) => BranchCause::SubAgent,
             _ => BranchCause::HistoryEdited,
         }
     }
@@ -346,16 +346,17 @@ impl MemoryState {
     }
 
     fn remember(&mut self, messages: &[Arc<StoredMessage>]) -> KnownConversation {
-        if let Some(task) = task(messages) {
-            let next = u32::try_from(self.tasks.len()).unwrap_or(u32::MAX);
-            self.tasks.entry(task).or_insert(next);
-        }
+        self.tasks.extend(task(messages));
         self.said.extended(None, messages)
     }
 }
 
 /// Returns the meaning of the first message that is not an instruction.
 fn task(messages: &[Arc<StoredMessage>]) -> Option<Fingerprint> {
-    let is_instruction = |message: &&Arc<StoredMessage>| matches!(message.role(), "system" | "developer");
-    messages.iter().find(|message| !is_instruction(message))?.meaning()
+    first_task(messages)?.meaning()
+}
+
+/// Returns the first message that is not an instruction.
+fn first_task(messages: &[Arc<StoredMessage>]) -> Option<&Arc<StoredMessage>> {
+    messages.iter().find(|message| !matches!(message.role(), "system" | "developer"))
 }

@@ -202,8 +202,10 @@ impl Pool {
             let lease = self.lease(trial, request.is_question(), &tried).await?;
             let replica = Arc::clone(&lease.served_by.replica);
             tried.push(replica.id);
-            if let (Some(session), Some(mut home)) = (session, self.homes.get_mut(trial)) {
-                home.sessions.add(session);
+            if let (Some(session), Some(mut home)) = (session, self.homes.get_mut(trial))
+                && home.replica.id == replica.id
+            {
+                home.sessions.insert(session);
             }
             match replica.send(self.patience, &request).await {
                 Ok(response)
@@ -277,7 +279,7 @@ impl Pool {
             // Replaces a replica that takes no calls, or the choice of a concurrent first call.
             let home = Home { replica: Arc::clone(&chosen), sessions: UsedSessions::default() };
             if let Some(before) = self.homes.insert(trial.clone(), home) {
-                before.replica.trials.fetch_sub(1, Ordering::Relaxed);
+                self.leave(trial, before);
             }
         }
         Some(chosen)
@@ -298,10 +300,14 @@ impl Pool {
 
     /// Forgets the replica of a trial that makes no further call, and announces the end of its sessions.
     pub(crate) fn forget(&self, trial: &TrialId) {
-        if let Some((_, Home { replica, sessions })) = self.homes.remove(trial) {
-            replica.trials.fetch_sub(1, Ordering::Relaxed);
-            self.session_ends.add(SessionEnd { replica, trial: trial.clone(), sessions });
+        if let Some((_, home)) = self.homes.remove(trial) {
+            self.leave(trial, home);
         }
+    }
+
+    fn leave(&self, trial: &TrialId, Home { replica, sessions }: Home) {
+        replica.trials.fetch_sub(1, Ordering::Relaxed);
+        self.session_ends.add(SessionEnd { replica, trial: trial.clone(), sessions });
     }
 
     /// Returns the trial's own replica.

@@ -24,7 +24,7 @@ const BACK_AFTER: u32 = 2;
 
 /// The request headers that go upstream. All others are dropped: the agent's own credentials, and headers that control
 /// vLLM (`X-data-parallel-rank`, `X-Vllm-Priority`). Without `accept-encoding`, answers are not compressed.
-const FORWARDED: [HeaderName; 6] = [
+pub(super) const FORWARDED: [HeaderName; 6] = [
     header::CONTENT_TYPE,
     header::ACCEPT,
     header::USER_AGENT,
@@ -44,7 +44,7 @@ pub(crate) struct Replica {
     connections: Arc<Connections>,
     standing: Mutex<Eligibility>,
     is_draining: AtomicBool,
-    /// Whether its call for the end of a session is not known to be missing.
+    /// False once the server answered that it has no call for the end of a session.
     ends_sessions: AtomicBool,
     /// The number of calls in flight.
     pub(crate) in_flight: AtomicUsize,

@@ -2,23 +2,31 @@
 //!
 //! vLLM 0.32 takes the id from the header `X-Session-ID`, and vLLM's router keeps a session at one engine.
 
+use std::collections::BTreeSet;
+
 use http::{HeaderName, HeaderValue, header};
 use rolltap_rollout::ids::TrialId;
+use twox_hash::XxHash3_128;
+
+use super::replica::FORWARDED;
 
 /// The header that vLLM reads.
 const VLLM: HeaderName = HeaderName::from_static("x-session-id");
 /// The word that turns session ids off.
 const NONE: &str = "none";
-/// Headers with a meaning of their own.
-const TAKEN: [HeaderName; 8] = [
-    header::ACCEPT,
+/// Headers with a meaning of their own, besides those that are forwarded from agents.
+const TAKEN: [HeaderName; 11] = [
     header::AUTHORIZATION,
     header::CONNECTION,
     header::CONTENT_LENGTH,
-    header::CONTENT_TYPE,
+    header::COOKIE,
+    header::EXPECT,
     header::HOST,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
     header::TRANSFER_ENCODING,
-    header::USER_AGENT,
+    header::UPGRADE,
 ];
 
 /// The names of the headers that carry the session id. Empty if requests have none.
@@ -32,10 +40,10 @@ impl Default for SessionHeaders {
     }
 }
 
-/// The name cannot be that of a session header.
+/// The name cannot be that of a session header, or is given twice.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "{0:?} cannot carry the session id: give the name of a header that has no other meaning, or none alone"
+    "{0:?} cannot carry the session id: give the name of a header that has no other meaning, once, or none alone"
 )]
 pub struct InvalidSessionHeader(String);
 
@@ -47,8 +55,20 @@ impl SessionHeaders {
     pub fn named(names: &[String]) -> Result<Self, InvalidSessionHeader> {
         match names {
             [] => Ok(Self::default()),
-            [only] if only == NONE => Ok(Self(Vec::new())),
-            names => names.iter().map(|name| named(name)).collect::<Result<_, _>>().map(Self),
+            [only] if only.eq_ignore_ascii_case(NONE) => Ok(Self(Vec::new())),
+            names => {
+                let mut headers = Vec::new();
+                for text in names {
+                    let invalid = || InvalidSessionHeader(text.clone());
+                    let name = HeaderName::from_bytes(text.as_bytes()).map_err(|_| invalid())?;
+                    let has_meaning = TAKEN.contains(&name) || FORWARDED.contains(&name) || name == NONE;
+                    if has_meaning || headers.contains(&name) {
+                        return Err(invalid());
+                    }
+                    headers.push(name);
+                }
+                Ok(Self(headers))
+            }
         }
     }
 
@@ -62,60 +82,40 @@ impl SessionHeaders {
     }
 }
 
-fn named(name: &str) -> Result<HeaderName, InvalidSessionHeader> {
-    let parsed = HeaderName::from_bytes(name.as_bytes()).ok().filter(|parsed| !TAKEN.contains(parsed));
-    parsed.filter(|_| name != NONE).ok_or_else(|| InvalidSessionHeader(name.to_owned()))
-}
-
 /// The conversation of a request within its trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Session {
     /// The request has no messages, or they were not compared with those of earlier requests.
     OfTrial,
-    /// The conversation that began as the n-th of the trial, from 0.
+    /// The conversation whose first message that is not an instruction has this hash.
     OfConversation(u32),
 }
 
 impl Session {
+    /// Returns the session of the conversations that begin with this text. It is the same after a restart.
+    pub(crate) fn beginning_with(text: &str) -> Self {
+        // Conversations of one hash share a session, which costs at most the choice of the engine.
+        Self::OfConversation(XxHash3_128::oneshot(text.as_bytes()) as u32)
+    }
+
     /// Returns the id. It is made of the trial's name, which is no secret, and never of its key.
     pub(super) fn id(self, trial: &TrialId) -> String {
         match self {
             Self::OfTrial => trial.to_string(),
-            Self::OfConversation(number) => format!("{trial}.{number}"),
+            // No trial has a tilde in its name, and a query needs no escape for it.
+            Self::OfConversation(hash) => format!("{trial}~{hash:08x}"),
         }
     }
 
     /// Returns the id as the value of a header.
     pub(super) fn header_value(self, trial: &TrialId) -> Option<HeaderValue> {
-        // The name of a trial has letters, digits and `._-` only, so it is always a value.
+        // The name of a trial has letters, digits and `._-` only, so the id is always a value.
         HeaderValue::try_from(self.id(trial)).ok()
     }
 }
 
 /// The sessions that a trial has used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct UsedSessions {
-    has_own: bool,
-    conversations: u32,
-}
-
-impl UsedSessions {
-    /// Adds a session.
-    pub(super) fn add(&mut self, session: Session) {
-        match session {
-            Session::OfTrial => self.has_own = true,
-            Session::OfConversation(number) => {
-                self.conversations = self.conversations.max(number.saturating_add(1));
-            }
-        }
-    }
-
-    /// Returns every session of the trial. Conversations are numbered without gaps.
-    pub(super) fn all(self) -> impl Iterator<Item = Session> {
-        let own = self.has_own.then_some(Session::OfTrial);
-        own.into_iter().chain((0..self.conversations).map(Session::OfConversation))
-    }
-}
+pub(super) type UsedSessions = BTreeSet<Session>;
 
 #[cfg(test)]
 mod tests {
@@ -134,22 +134,27 @@ mod tests {
         assert_eq!(names(&[]).unwrap(), ["x-session-id"]);
         assert_eq!(names(&["X-Routing-Key", "x-session-id"]).unwrap(), ["x-routing-key", "x-session-id"]);
         assert!(names(&["none"]).unwrap().is_empty());
-        for wrong in [&["a b"][..], &["Authorization"], &[""], &["x-a", "none"], &["x:y"]] {
+        assert!(names(&["None"]).unwrap().is_empty());
+        for wrong in [
+            &["a b"][..],
+            &["Authorization"],
+            &["X-Request-ID"],
+            &[""],
+            &["x-a", "none"],
+            &["x:y"],
+            &["x-a", "X-A"],
+        ] {
             let error = names(wrong).unwrap_err().to_string();
             assert!(error.contains("a header that has no other meaning"), "{error}");
         }
     }
 
     #[test]
-    fn every_session_that_was_used_is_one_of_the_trial() {
+    fn the_id_of_a_conversation_is_that_of_no_other_trial_and_never_changes() {
         let trial = TrialId::new("task__1").unwrap();
-        let mut used = UsedSessions::default();
-        assert_eq!(used.all().count(), 0);
-        for session in [Session::OfConversation(1), Session::OfTrial, Session::OfConversation(0)] {
-            used.add(session);
-        }
-        let ids: Vec<_> = used.all().map(|session| session.id(&trial)).collect();
-        assert_eq!(ids, ["task__1", "task__1.0", "task__1.1"]);
+        assert_eq!(Session::OfTrial.id(&trial), "task__1");
+        assert_eq!(Session::beginning_with("a").id(&trial), "task__1~1e964e1f");
+        assert!(TrialId::new("task__1~1e964e1f").is_err());
     }
 
     proptest! {
@@ -159,10 +164,10 @@ mod tests {
         }
 
         #[test]
-        fn the_id_of_any_trial_is_a_header(name in "[a-zA-Z0-9][a-zA-Z0-9._-]{0,127}", number: u32) {
+        fn the_id_of_any_trial_is_a_header_value(name in "[a-zA-Z0-9][a-zA-Z0-9._-]{0,127}", number: u32) {
             let trial = TrialId::new(name).unwrap();
             let value = Session::OfConversation(number).header_value(&trial).unwrap();
-            prop_assert_eq!(value.to_str().unwrap(), format!("{trial}.{number}"));
+            prop_assert_eq!(value.to_str().unwrap(), format!("{trial}~{number:08x}"));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Announces the end of sessions to servers that have a call for it, so that they can drop what they hold for them.
+//! Announces the end of sessions to servers that have a call for it, so that a server can free the state of the
+//! session.
 //!
 //! vLLM's router has `POST /finish_session?session_id=ID`. vLLM itself answers 404.
 
@@ -13,7 +14,7 @@ use tokio::sync::mpsc;
 use super::replica::{Outgoing, Replica};
 use super::session::UsedSessions;
 
-/// The trials whose sessions can wait to be announced. Those of further ones are not announced, so that a server that is
+/// The number of trials whose sessions can wait. The sessions of further trials are not announced, so that a server that is
 /// slow to answer costs no memory.
 const WAITING: usize = 1024;
 /// The time within which a server must answer.
@@ -28,11 +29,11 @@ pub(super) struct SessionEnd {
 }
 
 /// Takes ends of sessions for a task that announces them one after the other.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct SessionEnds(mpsc::Sender<SessionEnd>);
 
 impl SessionEnds {
-    /// Starts the task. It ends with the last clone of this value.
+    /// Starts the task. It ends when this value is dropped.
     pub(super) fn start() -> Self {
         let (sender, mut ends) = mpsc::channel::<SessionEnd>(WAITING);
         tokio::spawn(async move {
@@ -45,14 +46,15 @@ impl SessionEnds {
 
     /// Announces the end of a trial's sessions later, if its server may have a call for it.
     pub(super) fn add(&self, end: SessionEnd) {
-        if end.replica.ends_sessions() && self.0.try_send(end).is_err() {
+        let is_needed = !end.sessions.is_empty() && end.replica.ends_sessions() && end.replica.takes_calls();
+        if is_needed && self.0.try_send(end).is_err() {
             tracing::debug!("too many ends of sessions wait; this one is not announced");
         }
     }
 }
 
 async fn announce(SessionEnd { replica, trial, sessions }: &SessionEnd) {
-    for session in sessions.all() {
+    for session in sessions {
         if !replica.ends_sessions() {
             return;
         }
@@ -62,7 +64,11 @@ async fn announce(SessionEnd { replica, trial, sessions }: &SessionEnd) {
         match replica.send(PATIENCE, &request).await {
             Ok(answer) if is_unknown(answer.status()) => replica.has_no_end_of_sessions(),
             Ok(_) => {}
-            Err(failure) => tracing::debug!(%failure, "the end of a session was not announced"),
+            // The server most likely takes the other sessions of the trial no better.
+            Err(failure) => {
+                tracing::debug!(%failure, "the end of a session was not announced");
+                return;
+            }
         }
     }
 }
@@ -106,8 +112,7 @@ mod tests {
             [("404 Not Found", false), ("405 Method Not Allowed", false), ("200 OK", true), ("500 X", true)]
         {
             let (replica, mut requests) = answering(status).await;
-            let mut sessions = UsedSessions::default();
-            sessions.add(Session::OfConversation(1));
+            let sessions = UsedSessions::from([Session::OfTrial, Session::OfConversation(1)]);
             let trial = TrialId::new("trial").unwrap();
             announce(&SessionEnd { replica: Arc::clone(&replica), trial, sessions }).await;
             assert_eq!(replica.ends_sessions(), is_asked_again, "{status}");
