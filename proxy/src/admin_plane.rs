@@ -6,6 +6,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod audit;
+mod basic_auth;
 mod call_item;
 mod causes;
 mod endpoint;
@@ -16,6 +17,7 @@ mod ndjson;
 mod openapi;
 mod opener_span;
 mod operations;
+mod pages;
 mod policy;
 mod prepare;
 pub(crate) mod role;
@@ -36,14 +38,12 @@ use tokio_util::sync::CancellationToken;
 
 use self::error::AdminError;
 pub use self::openapi::openapi;
+pub use self::pages::PAGES_PATH;
 pub(crate) use self::slow_reader::PatientListener;
 use crate::admin_plane::guard::AdminGuard;
 use crate::agent_plane::public_url::PublicUrl;
 use crate::common::metrics::Metrics;
 use crate::lifecycle::open::Lifecycle;
-
-/// The path of the first web page.
-pub const PAGES_PATH: &str = "/ui";
 
 /// The state that every handler gets.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub(crate) fn router(plane: AdminPlane, pages: Option<Router>) -> Router {
     let all = routes::all::<()>().into_iter();
     let router = all.fold(Router::new(), |router, endpoint| endpoint.add_to(router, &plane));
     let router = match pages {
-        Some(pages) => router.nest_service(PAGES_PATH, guard::guarded_pages(pages, &plane)),
+        Some(pages) => router.nest_service(PAGES_PATH, pages::guarded_pages(pages, &plane)),
         None => router,
     };
     router

@@ -29,6 +29,8 @@ async fn without_a_token_programs_of_this_machine_get_the_pages() {
     let dir = tempfile::tempdir().unwrap();
     let (_proxy, admin, pages) = proxy(dir.path(), &[]);
     let http = rolltap_testing::http_client();
+    let empty = http.get(format!("{pages}/jobs/rolltap-data")).send().await.unwrap().text().await.unwrap();
+    assert!(empty.contains("no trials yet") && !empty.contains("is gone"), "{empty}");
     let opened = http.post(format!("{admin}/v1/trials")).json(&json!({"task_id": "t"})).send().await.unwrap();
     assert_eq!(opened.status(), 201);
     let trial = opened.json::<serde_json::Value>().await.unwrap()["trial_id"].as_str().unwrap().to_owned();
@@ -84,4 +86,18 @@ async fn with_tokens_a_browser_sends_one_of_the_role_read_as_its_password() {
         log().matches("\"route\":\"/ui\"").count() == 2
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_page_that_follows_a_job_ends_with_the_proxy() {
+    let dir = tempfile::tempdir().unwrap();
+    let (proxy, _, pages) = proxy(dir.path(), &[]);
+    let http = rolltap_testing::http_client();
+    let mut stream = http.get(format!("{pages}/jobs/rolltap-data/changes")).send().await.unwrap();
+    assert!(stream.chunk().await.unwrap().is_some_and(|event| event.starts_with(b"event: change")));
+    proxy.signal("TERM");
+    while stream.chunk().await.unwrap().is_some() {}
+    let (code, stderr) = proxy.wait(rolltap_testing::limit(60));
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(!stderr.contains("cut off"), "{stderr}");
 }

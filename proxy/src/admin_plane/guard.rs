@@ -5,36 +5,31 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::RequestExt;
 use axum::extract::connect_info::Connected;
 use axum::extract::{ConnectInfo, RawPathParams, Request, State};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::serve::IncomingStream;
-use axum::{RequestExt, Router};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use http::{HeaderName, HeaderValue, header};
+use http::header;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
+use super::AdminPlane;
 use super::admission::{Admission, NotAdmitted};
 use super::audit::{AuditLog, AuditRecord, Place, Subject};
+use super::basic_auth::{CHALLENGE, password};
 use super::error::AdminError;
 use super::role::AdminRole;
 use super::slow_reader::PatientListener;
 use super::tokens::live::LiveTokens;
 use super::tokens::{AdminToken, TokenHash, TokenName};
-use super::{AdminPlane, PAGES_PATH};
 use crate::common::log_limit::LogLimit;
 use crate::common::refusal_counts::{DenialCause, RefusalCounts};
 
 /// The denied requests that are logged at once, and the time for each further one. A day of them takes less than 20 MB.
 const DENIALS_AT_ONCE: u32 = 20;
 const DENIAL_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The header that makes a browser ask for a password (RFC 7617).
-const PASSWORD: [(HeaderName, HeaderValue); 1] =
-    [(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"rolltap\", charset=\"UTF-8\""))];
 
 /// Decides about the requests to the admin plane.
 #[derive(Debug)]
@@ -61,14 +56,6 @@ pub(super) struct GuardedRoute {
     pub(super) is_recorded: bool,
     /// Whether the route is a web page. A browser sends the token as a password.
     pub(super) is_page: bool,
-}
-
-/// Returns web pages behind the guard of the role `read`.
-pub(super) fn guarded_pages(pages: Router, plane: &Arc<AdminPlane>) -> Router {
-    let plane = Arc::clone(plane);
-    let (role, method, path) = (AdminRole::Read, "GET", PAGES_PATH);
-    let route = GuardedRoute { plane, role, method, path, is_recorded: false, is_page: true };
-    pages.layer(from_fn_with_state(route, guard))
 }
 
 /// A request that is not permitted.
@@ -115,7 +102,7 @@ pub(super) async fn guard(State(route): State<GuardedRoute>, mut request: Reques
             // A browser asks for the password only after an answer without it, so its first request is no attempt.
             let is_attempt = request.headers().contains_key(header::AUTHORIZATION);
             let response = if is_attempt { guard.deny(denial, record) } else { denial.error.into_response() };
-            return (PASSWORD, response).into_response();
+            return (CHALLENGE, response).into_response();
         }
         Err(denial) => return guard.deny(denial, record),
     }
@@ -255,43 +242,5 @@ impl AdminGuard {
             }
         }
         response
-    }
-}
-
-/// Returns the password of Basic authentication (RFC 7617). The user name may be anything without a colon. `None` for
-/// another kind of authorization, or a malformed one.
-fn password(authorization: &str) -> Option<String> {
-    let (scheme, encoded) = authorization.split_once(' ')?;
-    if !scheme.eq_ignore_ascii_case("basic") {
-        return None;
-    }
-    let text = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
-    text.split_once(':').map(|(_, password)| password.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn a_password_is_what_follows_the_name_of_the_user() {
-        let basic = |text: &str| format!("Basic {}", STANDARD.encode(text));
-        assert_eq!(password(&basic("anyone:a:b")).as_deref(), Some("a:b"));
-        assert_eq!(password(&basic(":t").replace("Basic", "bAsIc")).as_deref(), Some("t"));
-        for wrong in ["Basic", "Basic ?", "Bearer dDp0", &basic("no colon")] {
-            assert_eq!(password(wrong), None, "{wrong}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_header_is_a_password_or_none(header: String, text: String, token: String) {
-            password(&header);
-            password(&format!("Basic {text}"));
-            let sent = format!("Basic {}", STANDARD.encode(format!("u:{token}")));
-            prop_assert_eq!(password(&sent), Some(token));
-        }
     }
 }
