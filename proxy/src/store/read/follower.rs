@@ -30,7 +30,7 @@ impl ArchiveFollower {
     /// As [`Archive::open`]. The next call then scans everything again.
     pub fn archive(&mut self) -> Result<Archive, ReadError> {
         match self.scanner.advance(&self.dir) {
-            Ok(()) => Ok(Archive::of(&self.dir, self.scanner.clone().finish())),
+            Ok(()) => Ok(Archive::of(&self.dir, self.scanner.snapshot().finish())),
             Err(error) => {
                 // The scan may have stopped within a segment.
                 self.scanner = Scanner::default();

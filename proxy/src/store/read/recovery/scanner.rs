@@ -1,8 +1,9 @@
-//! Reads the records of segments in order, and continues where it ended.
+//! Reads the records of segments in order, and continues where the last scan ended.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rolltap_rollout::ids::TrialId;
@@ -17,12 +18,12 @@ use crate::store::write::encoder::Mark;
 use crate::store::{Damage, ReadError};
 
 /// The state of a scan. It can be continued after a proxy has appended records.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Scanner {
     pub(super) scan: Scan,
     /// The segments that are scanned, in order.
     scanned: Vec<SegmentId>,
-    /// The end of the last one, where a proxy appends.
+    /// The end of the last segment, where a proxy appends. `None` if the scan cannot continue there.
     end: Option<SegmentEnd>,
     pub(super) by_id: HashMap<TrialId, usize>,
     /// The indices of trials that are forgotten or withdrawn.
@@ -34,15 +35,15 @@ pub(crate) struct Scanner {
     pub(super) intents: HashMap<Mark, Intent>,
 }
 
-/// The number of bytes by which a segment is recognised.
-const BEGINNING: u64 = 64;
+/// The number of bytes by which the end of a scan is recognised.
+const ENDING: u64 = 64;
 
 /// How far a segment is scanned.
 #[derive(Clone, Debug)]
 struct SegmentEnd {
-    /// The first bytes of the file, at most [`BEGINNING`]. They have the checksum of the first record, so another file of
-    /// the same name begins with others.
-    beginning: Vec<u8>,
+    /// The bytes before `offset`, at most [`ENDING`]. They are a part of the last record and its checksum, so a file that was
+    /// replaced, or truncated and written again, has others there.
+    ending: Vec<u8>,
     /// `None` if the file has no whole head yet.
     format: Option<Format>,
     /// The offset behind the last whole record.
@@ -73,18 +74,13 @@ impl Scanner {
         let (Some(last), Some(end)) = (self.scanned.last(), &self.end) else {
             return self.scanned.is_empty();
         };
-        let is_same = |path: PathBuf| {
-            let mut file = File::open(path)?;
-            let is_long_enough = file.metadata()?.len() >= end.offset;
-            Ok::<_, io::Error>(is_long_enough && beginning(&mut file)?.starts_with(&end.beginning))
-        };
-        segments.starts_with(&self.scanned) && is_same(last.path(dir)).unwrap_or(false)
+        let ending = File::open(last.path(dir)).and_then(|file| ending(&file, end.offset));
+        segments.starts_with(&self.scanned) && ending.is_ok_and(|ending| ending == end.ending)
     }
 
     /// Scans a segment, from the end of the scan so far if it is the last one that was scanned.
     fn segment(&mut self, id: SegmentId, path: &Path) -> io::Result<()> {
         let mut file = BufReader::with_capacity(1 << 20, File::open(path)?);
-        let beginning = beginning(file.get_mut())?;
         // Only the last segment is appended to, and only if its head is valid.
         self.scan.last = None;
         let known = self.end.take().filter(|_| self.scanned.last() == Some(&id));
@@ -97,11 +93,14 @@ impl Scanner {
             }
             Some(SegmentEnd { format: None, .. }) | None => (segment::read_head(&mut file)?, HEAD),
         };
-        let offset = match format {
+        let (offset, is_continuable) = match format {
             Some(format) => self.records(id, path, format, Records::new(file, start))?,
-            None => 0,
+            None => (0, true),
         };
-        self.end = Some(SegmentEnd { beginning, format, offset });
+        if is_continuable {
+            let ending = ending(&File::open(path)?, offset)?;
+            self.end = Some(SegmentEnd { ending, format, offset });
+        }
         // A segment of an earlier format is never appended to.
         if format == Some(Format::V3) {
             self.scan.last = Some((id, offset));
@@ -109,37 +108,53 @@ impl Scanner {
         Ok(())
     }
 
-    /// Reads all records. Returns the offset behind the last whole one.
+    /// Reads all records. Returns the offset behind the last whole one, and whether a later scan can continue there.
     fn records(
         &mut self,
         id: SegmentId,
         path: &Path,
         format: Format,
         mut records: Records<impl Read>,
-    ) -> io::Result<u64> {
-        let mut content = Vec::new();
+    ) -> io::Result<(u64, bool)> {
+        let (mut content, mut is_damaged_at_end) = (Vec::new(), false);
         let is_torn = loop {
             let at = At { segment: id, offset: records.position() };
             let reason = match records.next(&mut content)? {
                 Next::End => break false,
                 Next::TornEnd => break true,
                 Next::Damage(reason) => reason,
-                Next::Record => match self.take(at, format, &content) {
-                    Ok(()) => continue,
-                    Err(wrong) => {
+                Next::Record => {
+                    is_damaged_at_end = false;
+                    if let Err(wrong) = self.take(at, format, &content) {
                         let damage = damage(path, at.offset, wrong.reason());
                         self.doubts.push((wrong, damage));
-                        continue;
                     }
-                },
+                    continue;
+                }
             };
+            is_damaged_at_end = true;
             self.scan.damage.push(damage(path, at.offset, reason));
         };
         if is_torn {
             let torn = damage(path, records.position(), "the last record was half written".to_owned());
             self.scan.damage.push(Damage { is_torn_end: true, ..torn });
         }
-        Ok(records.position())
+        // Damage extends to the next whole record, so at the end of the file it may hide one that is half written.
+        Ok((records.position(), !is_damaged_at_end))
+    }
+
+    /// Returns a copy for [`Self::finish`], without the marks of ended calls, which only a further scan needs.
+    pub(crate) fn snapshot(&self) -> Self {
+        Self {
+            scan: self.scan.clone(),
+            scanned: self.scanned.clone(),
+            end: self.end.clone(),
+            by_id: self.by_id.clone(),
+            forgotten: self.forgotten.clone(),
+            doubts: self.doubts.clone(),
+            ended: HashSet::new(),
+            intents: self.intents.clone(),
+        }
     }
 
     /// Returns the content of the data directory.
@@ -171,10 +186,10 @@ fn damage(path: &Path, at: u64, reason: String) -> Damage {
     Damage { path: path.to_owned(), at, reason, is_torn_end: false }
 }
 
-/// Returns the first bytes of a file, at most [`BEGINNING`], and rewinds the file.
-fn beginning(file: &mut File) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    Read::by_ref(file).take(BEGINNING).read_to_end(&mut bytes)?;
-    file.rewind()?;
+/// Returns the bytes before an offset of a file, at most [`ENDING`].
+fn ending(file: &File, offset: u64) -> io::Result<Vec<u8>> {
+    let start = offset.saturating_sub(ENDING);
+    let mut bytes = vec![0; (offset - start) as usize];
+    file.read_exact_at(&mut bytes, start)?;
     Ok(bytes)
 }
