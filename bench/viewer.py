@@ -1,4 +1,4 @@
-"""What the pages of `rolltap view` cost: bytes that are read from disk, bytes of the answer, and time.
+"""Measures the pages of `rolltap view`: the bytes that are read from files, the bytes of the answer, and the time.
 
 `just bench viewer` fills a data directory through a proxy in front of the simulator, then starts the viewer on it and
 opens each page several times. The kernel counts the bytes that the viewer reads from files (`rchar` in /proc/PID/io).

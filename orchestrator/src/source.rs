@@ -5,7 +5,7 @@ use std::io::{BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use rolltap_proxy::store::{self, Archive};
-use rolltap_rollout::export::formats::jsonl::JsonlReader;
+use rolltap_rollout::export::formats::jsonl::{self, JsonlReader};
 use rolltap_rollout::export::formats::parquet::{self, ParquetReader};
 use rolltap_rollout::export::pipeline::projection::RowPart;
 use rolltap_rollout::ids::RewardVersion;
@@ -213,13 +213,25 @@ pub fn rows<T: RowPart + 'static>(path: &Path) -> Result<Rows<T>, SourceError> {
     Ok(Box::new(PlacedRows::of(path)?.map(|(_, row)| row)))
 }
 
-/// Reads the row at a place. `None` if the file has become shorter.
+/// Reads the rows at these places, which are in ascending order. A row is `None` if the file has become shorter.
 ///
 /// # Errors
 /// As [`rows`].
-pub fn row_at<T: RowPart>(path: &Path, place: RowPlace) -> Result<Option<Result<T, String>>, SourceError> {
-    let rows = PlacedRows::from(path, place)?;
-    Ok(rows.skip_while(|(at, _)| *at < place).map(|(_, row)| row).next())
+pub fn rows_at<T: RowPart>(
+    path: &Path,
+    places: &[RowPlace],
+) -> Result<Vec<Option<Result<T, String>>>, SourceError> {
+    let (mut found, mut reader) = (Vec::new(), None);
+    for &place in places {
+        // A Parquet file is decoded in order, so the rows of a trial share one pass over their row group.
+        let rows = match reader.take() {
+            Some(PlacedRows::Parquet(rows)) => PlacedRows::Parquet(rows),
+            Some(PlacedRows::Jsonl { .. }) | None => PlacedRows::from(path, place)?,
+        };
+        let rows = reader.insert(rows);
+        found.push(rows.find(|(at, _)| *at >= place).map(|(_, row)| row));
+    }
+    Ok(found)
 }
 
 /// The rows of a file with their places.
@@ -271,7 +283,12 @@ impl<T: RowPart> Iterator for PlacedRows<T> {
         match self {
             Self::Jsonl { reader, start } => {
                 let place = RowPlace(*start + reader.offset());
-                reader.next().map(|row| (place, row.map_err(|error| error.to_string())))
+                let described = |error| match error {
+                    // The reader counts lines from the place on.
+                    jsonl::ReadError::Line { problem, .. } if *start > 0 => problem,
+                    error => error.to_string(),
+                };
+                reader.next().map(|row| (place, row.map_err(described)))
             }
             Self::Parquet(reader) => {
                 let place = RowPlace(reader.next_row());

@@ -19,6 +19,7 @@ pub(crate) use trial::SearchedTrial;
 pub use trial::{CauseCost, ExportFacts, TrialContent, TrialEntry};
 
 use self::job::JobKind;
+use self::recompute::Reports;
 
 /// Why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
@@ -72,7 +73,7 @@ impl Collection {
     /// Shows the captures of one data directory, which need not exist yet.
     pub fn of_data_dir(path: &Path) -> Self {
         let name = unique_name(path, &mut BTreeSet::new());
-        Self { jobs: vec![Job::new(name, path.to_owned())] }
+        Self { jobs: vec![Job::of_data_dir(name, path.to_owned())] }
     }
 
     /// Shows this report of `rolltap check --recompute-report` with all jobs, instead of those in their directories.
@@ -83,7 +84,8 @@ impl Collection {
         if !report.is_file() {
             return Err(OpenError::NotFound(report.to_owned()));
         }
-        let jobs = self.jobs.into_iter().map(|job| job.with_recompute(report.to_owned()));
+        let report = Arc::new(Reports::of_file(report.to_owned()));
+        let jobs = self.jobs.into_iter().map(|job| job.with_recompute(Arc::clone(&report)));
         Ok(Self { jobs: jobs.collect() })
     }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::collection::{JobContent, SearchedTrial, TrialEntry};
 use crate::filter::Filter;
 
-/// The longest time of one search. A page is not worth a longer wait, and the server has other readers.
+/// The longest time of one search. A longer search delays other requests.
 const LONGEST: Duration = Duration::from_secs(5);
 
 /// The result of a search.
@@ -33,12 +33,11 @@ fn search_until<'c>(content: &'c JobContent, filter: &Filter, deadline: Instant)
     let wanted: HashSet<&str> = candidates.iter().map(|trial| trial.id.as_str()).collect();
     let words = filter.words.to_lowercase();
     let (mut matching, mut read) = (HashSet::new(), HashSet::new());
-    content.visit_trials(&wanted, &mut |trial| {
+    content.visit_trials(&wanted, &|| Instant::now() < deadline, &mut |trial| {
         if has_role(trial, &filter.role) && has_words(trial, &words) {
             matching.insert(trial.id.to_owned());
         }
         read.insert(trial.id.to_owned());
-        Instant::now() < deadline
     });
     let unread = candidates.iter().filter(|trial| !read.contains(&trial.id)).count();
     let trials = candidates.into_iter().filter(|trial| matching.contains(&trial.id)).collect();
@@ -46,7 +45,10 @@ fn search_until<'c>(content: &'c JobContent, filter: &Filter, deadline: Instant)
 }
 
 fn has_role(trial: SearchedTrial<'_>, role: &str) -> bool {
-    role.is_empty() || trial.rows.iter().flat_map(|row| &row.calls).any(|call| call.role == role)
+    role.is_empty()
+        || trial.rows.iter().flat_map(|row| &row.calls).any(|call| call.role == role)
+        // A call that sampled nothing is in no row.
+        || trial.calls.iter().any(|(call, _)| call.role.as_str() == role)
 }
 
 /// Whether a message or an answer has the text, which is in lower case.
@@ -68,7 +70,10 @@ fn has_words(trial: SearchedTrial<'_>, words: &str) -> bool {
         .any(&mut is_found)
 }
 
-/// Whether a text is in a string of this JSON. Escaped characters are compared as what they stand for.
+/// The members of messages that the protocol fills, which nobody looks for.
+const OF_PROTOCOL: [&str; 5] = ["role", "type", "id", "tool_call_id", "image_url"];
+
+/// Whether a text is in a string of this JSON. Escape sequences are decoded before the comparison.
 fn message_has(json: &str, words: &str) -> bool {
     serde_json::from_str(json).is_ok_and(|message: Value| value_has(&message, words))
 }
@@ -77,7 +82,10 @@ fn value_has(value: &Value, words: &str) -> bool {
     match value {
         Value::String(text) => text.to_lowercase().contains(words),
         Value::Array(values) => values.iter().any(|value| value_has(value, words)),
-        Value::Object(members) => members.values().any(|value| value_has(value, words)),
+        Value::Object(members) => members
+            .iter()
+            .filter(|(name, _)| !OF_PROTOCOL.contains(&name.as_str()))
+            .any(|(_, value)| value_has(value, words)),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
@@ -116,6 +124,7 @@ mod tests {
             (words("\"grÜSSE\""), vec![]),
             (words("\"grÜße\"\nnow"), vec!["two", "three"]),
             (words("content"), vec![]),
+            (words("user"), vec![]),
             (Filter { min: "0.5".to_owned(), ..words("grüße") }, vec!["two"]),
             (Filter { role: "compaction".to_owned(), ..Filter::default() }, vec!["two"]),
             (Filter { role: "main".to_owned(), ..words("grüße") }, vec!["three"]),
@@ -135,6 +144,6 @@ mod tests {
         let content = content(dir.path());
         let filter = Filter { words: "grüße".to_owned(), ..Filter::default() };
         let found = search_until(&content, &filter, Instant::now() - Duration::from_secs(1));
-        assert_eq!((ids(&found).len(), found.unread), (0, 2));
+        assert_eq!((ids(&found).len(), found.unread), (0, 3));
     }
 }

@@ -16,6 +16,7 @@ use axum::middleware::from_fn;
 use axum::routing::get;
 use tokenizers::Tokenizer;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 use crate::collection::Collection;
 use crate::tokenizer::{LazyTokenizer, read_tokenizer};
@@ -45,6 +46,17 @@ pub(crate) struct Viewer {
     pub(crate) tokenizer: LazyTokenizer,
     /// The path of the first page, without a slash at its end.
     pub(crate) base: &'static str,
+    /// Bounds the pages that are made at once, because a proxy serves them beside its agents.
+    pub(crate) readers: Arc<Semaphore>,
+}
+
+/// The number of pages that are made at once.
+const READERS: usize = 2;
+
+impl Viewer {
+    fn new(collection: Collection, tokenizer: LazyTokenizer, base: &'static str) -> Arc<Self> {
+        Arc::new(Self { collection, tokenizer, base, readers: Arc::new(Semaphore::new(READERS)) })
+    }
 }
 
 /// A server that listens.
@@ -70,7 +82,7 @@ impl Server {
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let tokenizer = LazyTokenizer::new(Box::new(|| tokenizer));
-        Ok(Self { listener, address, viewer: Arc::new(Viewer { collection, tokenizer, base: "" }) })
+        Ok(Self { listener, address, viewer: Viewer::new(collection, tokenizer, "") })
     }
 
     /// Returns the address of the first page.
@@ -95,7 +107,7 @@ impl Server {
 /// tokenizer is read when the first page needs it; if that fails, the pages show ids.
 pub fn pages_below(base: &'static str, collection: Collection, tokenizer: Option<PathBuf>) -> Router {
     let tokenizer = LazyTokenizer::new(Box::new(move || read_tokenizer(&tokenizer?).ok()));
-    router(Arc::new(Viewer { collection, tokenizer, base }))
+    router(Viewer::new(collection, tokenizer, base))
 }
 
 /// Returns the router of all pages.

@@ -1,8 +1,12 @@
 //! Reads trials from a capture store, beside a proxy that may be running.
 
+use std::sync::Arc;
+
 use rolltap_orchestrator::export::without_rows;
-use rolltap_proxy::store::{Archive, Damage, PolicyChange, StoredTrial};
+use rolltap_proxy::store::{Archive, Damage, PolicyChange, StoredConversation, StoredTrial};
+use rolltap_rollout::call::Call;
 use rolltap_rollout::ids::TrialId;
+use rolltap_rollout::row::RolloutRow;
 
 use super::trial::{ExportFacts, TrialContent, TrialEntry};
 
@@ -30,6 +34,16 @@ pub(super) fn read_trial(archive: &Archive, id: &str, content: &mut TrialContent
     content.export = export_facts(archive, &trial, found, content.rows.is_empty());
     content.version_changes = version_changes(archive, &content.entry);
     content.calls = trial.calls.into_iter().zip(trial.told).collect();
+}
+
+/// The rows of a trial, and its calls, each with its conversation.
+type Words = (Vec<RolloutRow>, Vec<(Arc<Call>, Option<Arc<StoredConversation>>)>);
+
+/// Reads the rows and calls of a trial for a search. `None` if the captures of the trial are gone.
+pub(super) fn read_words(archive: &Archive, id: &str) -> Option<Words> {
+    let (trial, _) = archive.trial(&TrialId::new(id).ok()?)?;
+    let rows = archive.rows(&trial, None);
+    Some((rows, trial.calls.into_iter().zip(trial.told).collect()))
 }
 
 /// Returns the changes of the policy version while the trial was open. A label for the weights at the start is no change.

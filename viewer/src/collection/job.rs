@@ -71,6 +71,8 @@ impl JobKind {
 pub struct Job {
     name: String,
     path: PathBuf,
+    /// Whether the path is the data directory of a proxy, which need not have captures yet.
+    is_data_dir: bool,
     recompute: Arc<Reports>,
     last: Mutex<LastRead>,
 }
@@ -110,12 +112,24 @@ enum Records {
 
 impl Job {
     pub(super) fn new(name: String, path: PathBuf) -> Self {
-        Self { name, path, recompute: Arc::default(), last: Mutex::default() }
+        Self { name, path, is_data_dir: false, recompute: Arc::default(), last: Mutex::default() }
+    }
+
+    /// Shows the captures of a data directory, which need not exist yet.
+    pub(super) fn of_data_dir(name: String, path: PathBuf) -> Self {
+        Self { is_data_dir: true, ..Self::new(name, path) }
+    }
+
+    fn kind(&self) -> Option<JobKind> {
+        match self.is_data_dir {
+            true => Some(JobKind::Captures { data: self.path.clone(), dir: None }),
+            false => JobKind::at(&self.path),
+        }
     }
 
     /// Shows this report of a recomputation, instead of that in the directory of the job.
-    pub(super) fn with_recompute(self, report: PathBuf) -> Self {
-        Self { recompute: Arc::new(Reports::of_file(report)), ..self }
+    pub(super) fn with_recompute(self, report: Arc<Reports>) -> Self {
+        Self { recompute: report, ..self }
     }
 
     /// Returns the name, which is unique in the collection.
@@ -131,7 +145,7 @@ impl Job {
     /// Returns the bytes of the files with the rollouts, which grow with each change of a running job, and whether a
     /// process still runs the job.
     pub fn progress(&self) -> (u64, bool) {
-        let bytes = JobKind::at(&self.path).map_or(0, |kind| FilesState::of([kind.source()]).bytes());
+        let bytes = self.kind().map_or(0, |kind| FilesState::of([kind.source()]).bytes());
         (bytes, is_running(&self.path))
     }
 
@@ -139,7 +153,7 @@ impl Job {
     pub fn content(&self) -> Arc<JobContent> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         // A running job may have written its first captures since.
-        let kind = JobKind::at(&self.path);
+        let kind = self.kind();
         let state = kind.as_ref().map(|kind| FilesState::of([kind.source()])).unwrap_or_default();
         if let Some((known, content)) = &last.content
             && *known == state
@@ -225,20 +239,22 @@ impl JobContent {
         Some(content)
     }
 
-    /// Reads the calls and rows of these trials, one trial after the other, while `visit` returns true.
+    /// Reads the calls and rows of these trials, one trial after the other, while `has_time` returns true.
     pub(crate) fn visit_trials(
         &self,
         wanted: &HashSet<&str>,
-        visit: &mut dyn FnMut(SearchedTrial<'_>) -> bool,
+        has_time: &dyn Fn() -> bool,
+        visit: &mut dyn FnMut(SearchedTrial<'_>),
     ) {
-        if let Records::Rows(file) = &self.records {
-            file.visit_trials(wanted, visit);
-            return;
-        }
+        let archive = match &self.records {
+            Records::Rows(file) => return file.visit_trials(wanted, has_time, visit),
+            Records::Captures(archive) => archive,
+            Records::None => return,
+        };
         let ids = self.trials.iter().map(|trial| trial.id.as_str()).filter(|id| wanted.contains(id));
-        for TrialContent { entry, rows, calls, .. } in ids.filter_map(|id| self.trial(id)) {
-            if !visit(SearchedTrial { id: &entry.id, rows: &rows, calls: &calls }) {
-                return;
+        for id in ids.take_while(|_| has_time()) {
+            if let Some((rows, calls)) = captures::read_words(archive, id) {
+                visit(SearchedTrial { id, rows: &rows, calls: &calls });
             }
         }
     }

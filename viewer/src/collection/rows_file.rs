@@ -62,41 +62,57 @@ impl RowsFile {
         (file, entries)
     }
 
-    /// Reads the rows of one trial. Of a Parquet file, the rows before them in their row group are read too.
+    /// Reads the rows of one trial. In a Parquet file, the rows before them in their row group are read too.
     pub(super) fn rows_of(&self, trial: &str, problems: &mut Vec<String>) -> Vec<RolloutRow> {
+        let places = self.places.get(trial).map(Vec::as_slice).unwrap_or_default();
+        let found = match source::rows_at::<RolloutRow>(&self.path, places) {
+            Ok(found) => found,
+            Err(error) => {
+                problems.push(chain(&error));
+                return Vec::new();
+            }
+        };
         let mut rows = Vec::new();
-        for &place in self.places.get(trial).into_iter().flatten() {
-            match source::row_at::<RolloutRow>(&self.path, place) {
-                Ok(Some(Ok(row))) if row.trial_id == trial => rows.push(row),
-                // Another trial, a part of a row, or no row: each was read when the list was made.
-                Ok(_) => problems
+        for row in found {
+            match row {
+                Some(Ok(row)) if row.trial_id == trial => rows.push(row),
+                Some(Err(problem)) => problems.push(format!("{}: {problem}", self.path.display())),
+                Some(Ok(_)) | None => problems
                     .push(format!("{} has changed while it was read: reload the page", self.path.display())),
-                Err(error) => problems.push(chain(&error)),
             }
         }
         rows
     }
 
-    /// Reads the rows of these trials, while `visit` returns true. Consecutive rows of a trial come together.
+    /// Reads the rows of these trials, while `visit` returns true and `has_time` too. `visit` gets each trial once, with all
+    /// its rows.
     pub(super) fn visit_trials(
         &self,
         wanted: &HashSet<&str>,
-        visit: &mut dyn FnMut(SearchedTrial<'_>) -> bool,
+        has_time: &dyn Fn() -> bool,
+        visit: &mut dyn FnMut(SearchedTrial<'_>),
     ) {
+        if wanted.is_empty() {
+            return;
+        }
         // The list of trials already reports a file or rows that cannot be read.
         let Ok(rows) = source::rows::<RolloutRow>(&self.path) else { return };
-        let mut wanted_rows =
-            rows.filter_map(Result::ok).filter(|row| wanted.contains(row.trial_id.as_str())).peekable();
-        while let Some(first) = wanted_rows.next() {
-            let id = first.trial_id.clone();
-            let mut of_trial = vec![first];
-            while let Some(row) = wanted_rows.next_if(|row| row.trial_id == id) {
-                of_trial.push(row);
-            }
-            if !visit(SearchedTrial { id: &id, rows: &of_trial, calls: &[] }) {
-                return;
+        let mut incomplete: HashMap<String, Vec<RolloutRow>> = HashMap::new();
+        for row in rows.filter_map(Result::ok).take_while(|_| has_time()) {
+            let id = row.trial_id.clone();
+            let Some(places) = self.places.get(&id).filter(|_| wanted.contains(id.as_str())) else {
+                continue;
+            };
+            let rows = incomplete.entry(id.clone()).or_default();
+            rows.push(row);
+            if rows.len() == places.len()
+                && let Some(rows) = incomplete.remove(&id)
+            {
+                visit(SearchedTrial { id: &id, rows: &rows, calls: &[] });
             }
         }
+        // A row that became unreadable leaves its trial incomplete.
+        incomplete.iter().for_each(|(id, rows)| visit(SearchedTrial { id, rows, calls: &[] }));
     }
 }
 
@@ -162,6 +178,6 @@ mod tests {
         write_jsonl(&path, &rows()[3..4]);
         let mut problems = Vec::new();
         assert!(file.rows_of("two", &mut problems).is_empty());
-        assert!(!problems.is_empty() && problems[0].contains("has changed"), "{problems:?}");
+        assert!(!problems.is_empty(), "the page has a reason");
     }
 }

@@ -71,7 +71,7 @@ impl CauseCost {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SearchedTrial<'c> {
     pub(crate) id: &'c str,
-    /// Rows of the trial. A file whose rows are not sorted by trial gives them in several parts.
+    /// The rows of the trial.
     pub(crate) rows: &'c [RolloutRow],
     /// The calls, each with its conversation. Empty without captures.
     pub(crate) calls: &'c [(Arc<Call>, Option<Arc<StoredConversation>>)],

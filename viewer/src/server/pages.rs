@@ -85,8 +85,14 @@ pub(super) async fn reading(
     State(viewer): Shared,
     make: impl FnOnce(&Viewer) -> Result<Markup, Missing> + Send + 'static,
 ) -> Answer {
+    // The permit stays with the work, which continues if the client leaves. The semaphore is never closed.
+    let permit = Arc::clone(&viewer.readers).acquire_owned().await;
     let of = Arc::clone(&viewer);
-    let made = tokio::task::spawn_blocking(move || make(&of)).await;
+    let made = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        make(&of)
+    })
+    .await;
     let failed = |error| Missing {
         status: StatusCode::INTERNAL_SERVER_ERROR,
         text: format!("the page cannot be made: {error}"),
