@@ -88,12 +88,17 @@ impl Writer {
 
     fn push(&mut self, letter: char) {
         self.text.push(letter);
-        self.html_bytes += match letter {
-            '"' => "&quot;".len(),
-            '&' => "&amp;".len(),
-            '<' | '>' => "&lt;".len(),
-            _ => letter.len_utf8(),
-        };
+        self.html_bytes += html_length(letter);
+    }
+}
+
+/// Returns the number of bytes that a character has as HTML.
+pub(crate) fn html_length(letter: char) -> usize {
+    match letter {
+        '"' => "&quot;".len(),
+        '&' => "&amp;".len(),
+        '<' | '>' => "&lt;".len(),
+        _ => letter.len_utf8(),
     }
 }
 

@@ -10,12 +10,15 @@ use super::trial::path;
 use crate::asset;
 use crate::collection::screens::{Screen, Screens, Step};
 use crate::collection::{Job, TrialContent};
+use crate::figures::pretty::html_length;
 use crate::figures::screens::call_of;
 
 /// The maximum number of bytes of a window, unless one screen alone is larger.
 const WINDOW: usize = 200_000;
 /// The bytes of a screen's markup besides its texts.
 const FRAME: usize = 400;
+/// The bytes of the markup of a command besides its keystrokes.
+const TYPED: usize = 32;
 /// The speeds of the player, as a multiple of the recorded time.
 const SPEEDS: [&str; 7] = ["0.5", "1", "2", "4", "8", "16", "32"];
 
@@ -26,9 +29,9 @@ pub(crate) fn page(links: &Links, job: &Job, trial: &TrialContent, screens: &Scr
         h1 { "Screens of the terminal" }
         p.facts {
             "Screens: " (count(all as u64)) ". Recorded time: " (decimal(screens.seconds(all.saturating_sub(1)), 1))
-            " s. Steps of the agent: " (count(screens.steps.len() as u64)) ". Source: " (screens.sources.join(", ")) "."
+            " s. Steps of the agent: " (count(screens.steps.len() as u64)) ". Source: " (visible(&screens.sources.join(", "))) "."
         }
-        (layout::problems(&screens.problems))
+        (layout::problems(&screens.problems.iter().map(|problem| visible(problem)).collect::<Vec<_>>()))
         (player(all))
         div #screens data-total=(all) { (window(links, job, trial, screens, 0)) }
         script defer src=(links.asset(&asset::SCREENS)) {}
@@ -83,19 +86,22 @@ pub(crate) fn end_of_window(screens: &Screens, from: usize) -> usize {
     let rest = screens.screens.iter().skip(from);
     let fitting = rest.take_while(|screen| {
         let is_first = bytes == 0;
-        bytes += FRAME + written(&screen.text) + screens.step_of(screen).map_or(0, step_length);
+        bytes += FRAME
+            + html_bytes(visible_letters(&screen.text))
+            + screens.step_of(screen).map_or(0, step_length);
         is_first || bytes <= WINDOW
     });
     from.saturating_add(fitting.count()).min(screens.screens.len())
 }
 
 fn step_length(step: &Step) -> usize {
-    written(&step.message) + step.keystrokes.iter().map(|keys| written(keys)).sum::<usize>()
+    let keys = step.keystrokes.iter().map(|keys| TYPED + html_bytes(typed_letters(keys)));
+    html_bytes(visible_letters(&step.message)) + keys.sum::<usize>()
 }
 
-/// Returns the length of a text in a page, where a character of markup takes up to six bytes.
-fn written(text: &str) -> usize {
-    text.len() + 5 * text.bytes().filter(|byte| matches!(byte, b'<' | b'>' | b'&' | b'"')).count()
+/// Returns the number of bytes of a text in a page.
+fn html_bytes(letters: impl Iterator<Item = char>) -> usize {
+    letters.map(html_length).sum()
 }
 
 /// Returns the answer of a step and its keystrokes, with a link to the call if it is known.
@@ -130,12 +136,20 @@ impl Screens {
 
 /// Returns a text without control characters except newlines and tabs: a sign of each is in its place.
 fn visible(text: &str) -> String {
-    text.chars().map(|letter| if matches!(letter, '\n' | '\t') { letter } else { sign(letter) }).collect()
+    visible_letters(text).collect()
+}
+
+fn visible_letters(text: &str) -> impl Iterator<Item = char> {
+    text.chars().map(|letter| if matches!(letter, '\n' | '\t') { letter } else { sign(letter) })
 }
 
 /// Returns keystrokes with a sign in the place of each control character.
 fn typed(keys: &str) -> String {
-    keys.chars().map(|letter| if letter == '\n' { '⏎' } else { sign(letter) }).collect()
+    typed_letters(keys).collect()
+}
+
+fn typed_letters(keys: &str) -> impl Iterator<Item = char> {
+    keys.chars().map(|letter| if letter == '\n' { '⏎' } else { sign(letter) })
 }
 
 /// Returns the sign of a control character, or another character itself.
@@ -163,13 +177,13 @@ mod tests {
     proptest! {
         #[test]
         fn windows_follow_each_other_up_to_the_last_screen(lengths in prop::collection::vec(0..150_000_usize, 0..8)) {
-            let screens = lengths.iter().map(|length| Screen { at: 0.0, text: "<".repeat(*length / 6), step: None });
+            let screens = lengths.iter().map(|length| Screen { at: 0.0, text: ["<", "\u{1b}"][length % 2].repeat(*length / 6), step: None });
             let screens = Screens { screens: screens.collect(), ..Screens::default() };
             let mut from = 0;
             while from < lengths.len() {
                 let end = end_of_window(&screens, from);
                 prop_assert!(end > from);
-                let bytes: usize = screens.screens[from..end].iter().map(|screen| written(&screen.text)).sum();
+                let bytes: usize = screens.screens[from..end].iter().map(|screen| html_bytes(visible_letters(&screen.text))).sum();
                 prop_assert!(bytes <= WINDOW);
                 from = end;
             }

@@ -19,11 +19,12 @@ fn screens(files: &[(&str, &str)]) -> Option<Screens> {
     Screens::read(&TrialFiles::at(dir.path()).list())
 }
 
-/// Returns the trajectory of an agent of this name, whose steps were written at these times and observed their number.
+/// Returns the trajectory of an agent of this name, whose steps were written in these minutes and observed their number.
 fn trajectory(agent: &str, times: &[u32]) -> String {
-    let steps = times.iter().enumerate().map(|(index, second)| {
+    let steps = times.iter().enumerate().map(|(index, minute)| {
+        let at = jiff::Timestamp::from_second(i64::from(*minute) * 60).unwrap();
         json!({
-            "step_id": index + 1, "timestamp": format!("1970-01-01T00:{second:02}:00Z"), "source": "agent",
+            "step_id": index + 1, "timestamp": at.to_string(), "source": "agent",
             "message": format!("Analysis: {index}"),
             "tool_calls": [{"function_name": "bash_command", "arguments": {"keystrokes": "ls\n", "duration": 0.1}}],
             "observation": {"results": [{"content": format!("screen {index}")}]},
@@ -165,12 +166,109 @@ fn a_long_recording_has_screens_less_often() {
 }
 
 #[test]
+fn problems_quote_at_most_some_text_of_the_agent() {
+    let long = "x".repeat(100_000);
+    let cast = format!("{HEADER}\n[0, \"m\", \"rolltap: {long}\"]\n[\"{long}\", \"o\", \"\"]\n");
+    let trajectory =
+        format!("{{\"agent\": {{\"name\": \"terminal\"}}, \"steps\": [{{\"step_id\": \"{long}\"}}]}}");
+    let screens =
+        screens(&[("agent/recording.cast", &cast), ("agent/trajectory.json", &trajectory)]).unwrap();
+    assert_eq!(screens.problems.len(), 3);
+    for problem in screens.problems {
+        assert!(problem.len() < PROBLEM + 40 && problem.ends_with('…'), "{problem}");
+    }
+}
+
+#[test]
+fn a_recording_with_countless_changes_of_the_size_is_played_up_to_a_limit() {
+    let changes =
+        (0..100_000).map(|at| format!("[{at}, \"r\", \"{}x100\"]\n[{at}, \"o\", \"\\ra\"]\n", 299 + at % 2));
+    let cast: String = std::iter::once(format!("{HEADER}\n")).chain(changes).collect();
+    let screens = screens(&[("agent/recording.cast", &cast)]).unwrap();
+    let expected =
+        "agent/recording.cast: the size changes 100000 times, and only the first 1000 changes are played";
+    assert_eq!(screens.problems, [expected]);
+}
+
+#[test]
+fn a_terminal_above_the_maximum_is_a_problem() {
+    for cast in ["{\"version\": 2, \"width\": 400}", "{\"version\": 2}\n[0, \"r\", \"20x101\"]\n"] {
+        let screens = screens(&[("agent/recording.cast", cast)]).unwrap();
+        assert!(
+            matches!(&*screens.problems, [problem] if problem.contains("larger than 300 columns and 100 rows")),
+            "{:?}",
+            screens.problems
+        );
+    }
+}
+
+#[test]
+fn several_recordings_share_the_limits_of_a_trial() {
+    let events = (0..5_000).map(|event| format!("[{event}, \"o\", \"{event} \"]\n"));
+    let long: String = std::iter::once(format!("{HEADER}\n")).chain(events).collect();
+    let cast = format!("{HEADER}\n[0, \"o\", \"short\"]\n");
+    let both = screens(&[("agent/a.cast", &long), ("agent/b.cast", &cast)]).unwrap();
+    assert!((700..=MOST).contains(&both.screens.len()) && texts(&both).contains(&"short"));
+    assert_eq!(both.problems, [""; 0]);
+
+    let large = " ".repeat(usize::try_from(MOST_READ).unwrap() + 1);
+    let both = screens(&[("agent/a.cast", &large), ("agent/b.cast", &cast)]).unwrap();
+    assert_eq!((both.screens.len(), both.sources), (0, vec!["agent/a.cast".to_owned()]));
+    let limits = both.problems.iter().filter(|problem| problem.ends_with("are read up to 16 MB"));
+    assert_eq!(limits.count(), 2, "{:?}", both.problems);
+}
+
+#[test]
+fn only_the_logs_of_the_agent_are_played() {
+    for name in ["agent/a.cast", "steps/one/agent/a.cast"] {
+        assert_eq!(in_agent_logs(name), Some("a.cast"));
+        assert!(screens(&[(name, HEADER)]).is_some(), "{name}");
+    }
+    for name in ["artifacts/app/agent/a.cast", "agent/logs/a.cast", "my-agent/a.cast", "steps/agent/a.cast"] {
+        assert!(screens(&[(name, HEADER)]).is_none(), "{name}");
+    }
+    let trajectory = trajectory("terminal", &[1]);
+    assert!(screens(&[("steps/one/agent/trajectory.json", &trajectory)]).is_some());
+    assert!(screens(&[("artifacts/agent/trajectory.json", &trajectory)]).is_none());
+}
+
+#[test]
+fn steps_of_several_trajectories_are_in_order_of_time() {
+    let files = [
+        ("steps/a/agent/trajectory.json", &*trajectory("terminal", &[3, 4])),
+        ("steps/b/agent/trajectory.json", &*trajectory("terminal", &[1, 2])),
+        ("steps/b/agent/recording.cast", "{\"version\": 2, \"timestamp\": 60}\n[1, \"o\", \"a\"]\n"),
+    ];
+    let observed = screens(&files[..2]).unwrap();
+    let times =
+        |screens: &Screens| screens.screens.iter().map(|screen| (screen.at, screen.step)).collect::<Vec<_>>();
+    assert_eq!(times(&observed), [(60.0, Some(0)), (120.0, Some(1)), (180.0, Some(2)), (240.0, Some(3))]);
+    assert!(observed.steps.is_sorted_by_key(|step| step.at.map(f64::to_bits)));
+    let recorded = screens(&files).unwrap();
+    assert_eq!(times(&recorded)[..2], [(61.0, Some(0)), (120.0, Some(1))]);
+}
+
+#[test]
+fn screens_after_the_last_read_step_have_no_step() {
+    // The first of 1 000 records is that of the task.
+    let trajectory = trajectory("terminal", &(0..1_100).collect::<Vec<_>>());
+    let cast = "{\"version\": 2, \"timestamp\": 60}\n[59850, \"o\", \"a\"]\n[59940, \"o\", \"b\"]\n";
+    let screens = screens(&[("agent/trajectory.json", &trajectory), ("agent/recording.cast", cast)]).unwrap();
+    assert_eq!(screens.steps.len(), 999);
+    let step_of = |at| screens.screens.iter().find(|screen| screen.at == at).unwrap().step;
+    assert_eq!((step_of(59_910.0), step_of(60_000.0)), (Some(998), None));
+    let problem =
+        "agent/trajectory.json: the steps after the first 1000 are left out, because they are too many";
+    assert_eq!(screens.problems, [problem]);
+}
+
+#[test]
 fn fuzz_terminal_recording() {
     rolltap_testing::fuzz!("terminal_recording", |bytes| {
-        let read = cast::read(bytes, 10);
+        let read = cast::read(bytes, 10, MOST_TEXT);
         assert!(read.screens.len() <= 10 && read.screens.iter().all(|(_, text)| !text.contains('\x1b')));
         // The header is rare among random bytes.
-        cast::read(&[HEADER.as_bytes(), b"\n", bytes].concat(), 10);
+        cast::read(&[HEADER.as_bytes(), b"\n", bytes].concat(), 10, MOST_TEXT);
     });
 }
 
@@ -193,7 +291,7 @@ proptest! {
         let header = json!({"version": 2, "width": width, "height": height}).to_string();
         let events = events.iter().map(|event| json!(event).to_string());
         let cast: Vec<String> = std::iter::once(header).chain(events).collect();
-        let read = cast::read(cast.join("\n").as_bytes(), most);
+        let read = cast::read(cast.join("\n").as_bytes(), most, MOST_TEXT);
         prop_assert!(read.screens.len() <= most);
         prop_assert!(read.screens.is_sorted_by(|one, other| one.0 <= other.0));
         prop_assert!(read.screens.iter().all(|(_, text)| !text.contains('\x1b')));

@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::Step;
+use super::{Step, cut};
 
 /// The maximum number of bytes of an observation, and of the texts of a step. The agents' own limits are lower.
 const OBSERVATION: usize = 40_000;
@@ -21,19 +21,30 @@ const COMMANDS: usize = 50;
 pub(super) struct Trajectory {
     /// The steps of the agent, each with the observation after it if there is one.
     pub(super) steps: Vec<(Step, Option<String>)>,
-    /// Why the rest cannot be read.
-    pub(super) problem: Option<String>,
+    /// The time in seconds since 1970 of the first step beyond the limit, or of the last one before it if it has no time.
+    /// `None` if no step is beyond the limit.
+    pub(super) unread_from: Option<f64>,
+    /// The reasons why steps are left out.
+    pub(super) problems: Vec<String>,
 }
 
 /// Reads at most `most` steps. A file that is damaged or half written gives the steps before the damage.
 pub(super) fn read(json: &[u8], most: usize) -> Trajectory {
-    let mut document = Document { name: String::new(), steps: Vec::new(), most };
+    let mut document = Document { name: String::new(), steps: Vec::new(), beyond: None, most };
     let mut reader = serde_json::Deserializer::from_slice(json);
-    let problem = reader.deserialize_map(&mut document).err();
+    let error = reader.deserialize_map(&mut document).err();
+    let mut problems: Vec<String> = Vec::new();
+    let unread_from = document.beyond.map(|beyond| {
+        problems.push(format!("the steps after the first {most} are left out, because they are too many"));
+        let last = document.steps.iter().rev();
+        let mut times = std::iter::once(&beyond).chain(last);
+        times.find_map(Record::at).unwrap_or_default()
+    });
+    problems.extend(error.map(|error| format!("the rest cannot be read: {error}")));
     let is_before_typing = document.name == "terminal";
     let of_agent = document.steps.into_iter().filter(|step| step.source == "agent");
     let steps = of_agent.map(|record| record.into_step(is_before_typing)).collect();
-    Trajectory { steps, problem: problem.map(|error| format!("the rest cannot be read: {error}")) }
+    Trajectory { steps, unread_from, problems }
 }
 
 /// The members of a trajectory that are read. Steps are added as they are parsed, so those before an error stay.
@@ -41,6 +52,8 @@ struct Document {
     /// The name of the agent.
     name: String,
     steps: Vec<Record>,
+    /// The first step beyond the limit.
+    beyond: Option<Record>,
     most: usize,
 }
 
@@ -95,6 +108,12 @@ struct Metrics {
 }
 
 impl Record {
+    /// Returns when the step was written, in seconds since 1970.
+    fn at(&self) -> Option<f64> {
+        let timestamp: Timestamp = self.timestamp.as_deref()?.parse().ok()?;
+        Some(timestamp.as_microsecond() as f64 / 1e6)
+    }
+
     fn into_step(self, is_before_typing: bool) -> (Step, Option<String>) {
         let calls = self.tool_calls.iter().flatten().take(COMMANDS);
         let keystrokes = calls.filter_map(|call| call.arguments.get("keystrokes")?.as_str());
@@ -102,7 +121,7 @@ impl Record {
         let observed: Vec<String> = results.filter_map(|result| text_of(&result.content)).collect();
         let step = Step {
             number: self.step_id,
-            at: self.timestamp.as_deref().and_then(seconds),
+            at: self.at(),
             is_before_typing,
             message: cut(text_of(&self.message).unwrap_or_default(), MESSAGE),
             keystrokes: keystrokes.map(|keys| cut(keys.to_owned(), KEYSTROKES)).collect(),
@@ -124,19 +143,6 @@ fn text_of(content: &Value) -> Option<String> {
     }
 }
 
-fn cut(mut text: String, most: usize) -> String {
-    if text.len() > most {
-        text.truncate(text.floor_char_boundary(most));
-        text.push('…');
-    }
-    text
-}
-
-fn seconds(timestamp: &str) -> Option<f64> {
-    let timestamp: Timestamp = timestamp.parse().ok()?;
-    Some(timestamp.as_microsecond() as f64 / 1e6)
-}
-
 impl<'de> Visitor<'de> for &mut Document {
     type Value = ();
 
@@ -148,7 +154,7 @@ impl<'de> Visitor<'de> for &mut Document {
         while let Some(name) = members.next_key::<String>()? {
             match name.as_str() {
                 "agent" => self.name = members.next_value::<Agent>()?.name,
-                "steps" => members.next_value_seed(Steps { steps: &mut self.steps, most: self.most })?,
+                "steps" => members.next_value_seed(Steps(self))?,
                 _ => {
                     members.next_value::<IgnoredAny>()?;
                 }
@@ -158,11 +164,8 @@ impl<'de> Visitor<'de> for &mut Document {
     }
 }
 
-/// Reads the list of steps into a list that survives an error.
-struct Steps<'s> {
-    steps: &'s mut Vec<Record>,
-    most: usize,
-}
+/// Reads the list of steps into a document, so that they survive an error.
+struct Steps<'d>(&'d mut Document);
 
 impl<'de> DeserializeSeed<'de> for Steps<'_> {
     type Value = ();
@@ -180,12 +183,14 @@ impl<'de> Visitor<'de> for Steps<'_> {
     }
 
     fn visit_seq<S: SeqAccess<'de>>(self, mut steps: S) -> Result<(), S::Error> {
-        while self.steps.len() < self.most {
+        let Self(document) = self;
+        while document.steps.len() < document.most {
             match steps.next_element()? {
-                Some(step) => self.steps.push(step),
+                Some(step) => document.steps.push(step),
                 None => return Ok(()),
             }
         }
+        document.beyond = steps.next_element()?;
         while steps.next_element::<IgnoredAny>()?.is_some() {}
         Ok(())
     }
