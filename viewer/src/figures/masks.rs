@@ -101,12 +101,20 @@ impl<'t> MaskedBranch<'t> {
         let tokens = tokens.start..tokens.end.min(self.captured.token_ids.len());
         let mut runs: Vec<MaskRun> = Vec::new();
         let mut calls = self.captured.calls.iter().enumerate().peekable();
+        // The reason of the token before, because the tokens of a call have few reasons.
+        let mut last_reason = None;
         for at in tokens {
             while calls.next_if(|(_, span)| usize::try_from(span.end).unwrap_or_default() <= at).is_some() {}
             let call = calls.peek().copied();
             let is_sampled = is_set(&self.captured.sampled_mask, at);
-            let masked = self.masked(at, call.map(|(_, span)| span));
             let index = call.map(|(index, _)| index);
+            let is_trainable = is_set(&self.captured.trainable_mask, at);
+            let key = (index, is_sampled, is_trainable, self.is_trained(at));
+            let masked = match last_reason.take() {
+                Some((last, masked)) if last == key => masked,
+                _ => self.masked(at, call.map(|(_, span)| span)),
+            };
+            last_reason = Some((key, masked.clone()));
             match runs.last_mut() {
                 Some(last)
                     if last.call == index && last.is_sampled == is_sampled && last.masked == masked =>
@@ -119,9 +127,14 @@ impl<'t> MaskedBranch<'t> {
         runs
     }
 
+    /// Whether the export trains a token on the branch.
+    fn is_trained(&self, at: usize) -> bool {
+        self.taken.is_some_and(|row| is_set(&row.loss_mask, at))
+    }
+
     /// Returns why a token is not trained. The reasons are in the order in which the rows and the export apply them.
     fn masked(&self, at: usize, span: Option<&CallSpan>) -> Option<Masked> {
-        if self.taken.is_some_and(|row| is_set(&row.loss_mask, at)) {
+        if self.is_trained(at) {
             return None;
         }
         if !is_set(&self.captured.sampled_mask, at) {
@@ -167,10 +180,10 @@ impl<'t> MaskedBranch<'t> {
 
 /// Returns the branch that trains a token of a call.
 fn owner(exported: &Trial, at: usize, span: &CallSpan) -> Option<i32> {
-    let name = |span: &CallSpan| (span.call_id.clone(), span.choice_index, span.start);
-    let trains = |row: &&RolloutRow| {
-        row.calls.iter().any(|other| name(other) == name(span)) && is_set(&row.loss_mask, at)
+    let is_same = |other: &CallSpan| {
+        (other.start, other.choice_index) == (span.start, span.choice_index) && other.call_id == span.call_id
     };
+    let trains = |row: &&RolloutRow| is_set(&row.loss_mask, at) && row.calls.iter().any(is_same);
     exported.rows.iter().find(trains).map(|row| row.branch_index)
 }
 
