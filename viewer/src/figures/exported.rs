@@ -90,11 +90,12 @@ impl<'t> Exported<'t> {
 fn plan(format: Format, trials: &[TrialContent]) -> Result<Plan, NotExported> {
     let mut survey = Survey::new(format.rules());
     for trial in trials {
-        if let Some(damage) = &trial.export.damage {
-            return Err(fails(ExportFailure::Damaged(damage.clone())));
-        }
+        // An export skips incomplete trials before it reads their calls.
         if trial.export.is_unfinished {
             continue;
+        }
+        if let Some(damage) = &trial.export.damage {
+            return Err(fails(ExportFailure::Damaged(damage.clone())));
         }
         match (trial.rows.first(), &trial.export.without_rows) {
             (Some(row), _) => survey.trial(row.into()).map_err(fails)?,
