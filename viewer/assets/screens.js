@@ -58,19 +58,26 @@
   const playOn = async () => {
     clearTimeout(timer);
     if (at + 1 < total && screens().length <= at + 1) await load();
+    // The reader may have paused, or chosen another speed, while the window was loaded.
+    if (!isPlaying) return;
+    clearTimeout(timer);
     const [now, next] = screens().slice(at, at + 2);
     if (!next) return setPlaying(false);
     const seconds = Number(next.dataset.at) - Number(now.dataset.at);
+    const delay = Math.max(seconds, 0) * 1000 / Number(speed?.value ?? 1);
+    // Tests read the delay.
+    if (player) player.dataset.delay = String(delay);
     timer = setTimeout(async () => {
       await show(at + 1);
       if (isPlaying) void playOn();
-    }, Math.max(seconds, 0) * 1000 / Number(speed?.value ?? 1));
+    }, delay);
   };
 
   /** @param {boolean} value */
   const setPlaying = (value) => {
     isPlaying = value;
     clearTimeout(timer);
+    if (player) delete player.dataset.delay;
     if (button) button.textContent = value ? "Pause (space)" : "Play (space)";
   };
 
@@ -82,7 +89,7 @@
     if (starts) void playOn();
   };
 
-  /** Shows a screen, from which a running player goes on. @param {number} index */
+  /** Shows a screen, and continues from there if the player runs. @param {number} index */
   const moveTo = async (index) => {
     clearTimeout(timer);
     await show(index);
