@@ -26,6 +26,9 @@ pub(crate) static SCREENS: Asset = Asset {
 };
 
 impl Asset {
+    /// All files.
+    pub(crate) const ALL: [&'static Self; 3] = [&STYLE, &SCRIPT, &SCREENS];
+
     /// Returns the path of the file on the server.
     pub(crate) fn address(&self) -> String {
         let mut hasher = DefaultHasher::new();
@@ -35,6 +38,6 @@ impl Asset {
 
     /// Returns the asset with this path.
     pub(crate) fn at(path: &str) -> Option<&'static Self> {
-        [&STYLE, &SCRIPT, &SCREENS].into_iter().find(|asset| asset.address() == path)
+        Self::ALL.into_iter().find(|asset| asset.address() == path)
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use maud::Markup;
 use tokenizers::Tokenizer;
 
-use crate::asset::{self, Asset};
+use crate::asset::Asset;
 use crate::collection::screens::Screens;
 use crate::collection::{Collection, Job, JobContent, TrialContent};
 use crate::filter::Filter;
@@ -63,7 +63,7 @@ pub fn write_bundle(
         return Err(BundleError::NotEmpty(dir.to_owned()));
     }
     let mut bundle = Bundle { dir, texts: TokenTexts(tokenizer), bundled: Bundled::default() };
-    for file in [&asset::STYLE, &asset::SCRIPT, &asset::SCREENS] {
+    for file in Asset::ALL {
         bundle.asset(file)?;
     }
     bundle.page(&FILES.jobs(), |links| page::jobs::page(links, collection))?;
