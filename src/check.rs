@@ -70,7 +70,8 @@ pub(crate) struct Arguments {
     /// Recompute only this many rows, spread evenly over the input. [default: all]
     #[arg(long, value_name = "NUMBER", requires = "recompute", help_heading = RECOMPUTATION)]
     recompute_rows: Option<NonZeroU64>,
-    /// Write both logprobs of every compared token to this new file, a JSON line per row.
+    /// Write both logprobs of every compared token to this new file, a JSON line per row that was sent
+    /// to the server.
     ///
     /// `rolltap view` shows the differences on the pages of branches. It finds the file as recompute.jsonl in the
     /// directory of the job. The file appears when all rows are compared.

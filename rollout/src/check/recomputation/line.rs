@@ -1,8 +1,10 @@
 //! A line of the report of a recomputation: every compared token of one row, with both logprobs.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
-use super::{Bounds, Comparable};
+use super::{Bounds, Comparable, Policy};
 
 /// The schema of the lines.
 pub const RECOMPUTED_SCHEMA: &str = "recompute/1";
@@ -16,7 +18,7 @@ pub struct RecomputedRow {
     pub trial_id: String,
     /// The row's `branch_index`.
     pub branch_index: i32,
-    /// The policy versions of the compared tokens by their labels, or by their ordinals without a label, each once.
+    /// The policy versions of the compared tokens in order: labels, or the ordinals of versions without one, each once.
     pub policy_versions: Vec<String>,
     /// The served model that recomputed the logprobs.
     pub model: String,
@@ -80,18 +82,12 @@ impl RecomputedRow {
             // The server computes with 32 bits too.
             logprob.map(|logprob| *logprob as f32).filter(|logprob| logprob.is_finite())
         });
-        let mut policy_versions: Vec<String> = row
-            .tokens
-            .iter()
-            .map(|token| token.policy.label().unwrap_or_else(|| token.policy.to_string()))
-            .collect();
-        policy_versions.sort();
-        policy_versions.dedup();
+        let policies: BTreeSet<&Policy> = row.tokens.iter().map(|token| &token.policy).collect();
         Self {
             schema_version: RECOMPUTED_SCHEMA.to_owned(),
             trial_id: row.trial_id.clone(),
             branch_index: row.branch_index,
-            policy_versions,
+            policy_versions: policies.into_iter().map(Policy::name).collect(),
             model: model.to_owned(),
             weights: weights.map(str::to_owned),
             token_bound: bounds.token,

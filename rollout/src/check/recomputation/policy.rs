@@ -30,19 +30,21 @@ impl Policy {
 
     /// Returns the label, or `None` for a version without one.
     pub fn label(&self) -> Option<String> {
+        (!matches!(self, Self::Unnamed(_))).then(|| self.name())
+    }
+
+    /// Returns the label, or the ordinal of a version without one.
+    pub fn name(&self) -> String {
         match self {
-            Self::Unnamed(_) => None,
-            Self::Numbered(number) => Some(number.to_string()),
-            Self::Named(label) => Some(label.clone()),
+            Self::Unnamed(ordinal) => ordinal.to_string(),
+            Self::Numbered(number) => number.to_string(),
+            Self::Named(label) => label.clone(),
         }
     }
 
-    /// Returns whether a user means this version by `text`: its label, or the ordinal of a version without a label.
+    /// Returns whether a user means this version by `text`.
     pub fn is_called(&self, text: &str) -> bool {
-        match self {
-            Self::Unnamed(ordinal) => ordinal.to_string() == text,
-            Self::Numbered(_) | Self::Named(_) => self.label().is_some_and(|label| label == text),
-        }
+        self.name() == text
     }
 }
 
