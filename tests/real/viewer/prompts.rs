@@ -42,7 +42,7 @@ fn a_prompt_that_departs_from_its_conversation_is_compared_with_it() {
     assert_eq!(sources, ["rendered again: inputs_changed"]);
     let page = browser.text("document.querySelector('main').textContent");
     assert!(page.contains("has other tokens (inputs_changed): "), "{page}");
-    // The kept and the inserted tokens are those of this prompt.
+    // The equal and the inserted tokens are those of this prompt.
     let ids = |selector: &str| {
         let tokens = format!("[...document.querySelectorAll('{selector}')].map((token) => token.dataset.i)");
         serde_json::from_value::<Vec<String>>(browser.value(&tokens)).unwrap()

@@ -54,7 +54,7 @@ impl Difference {
 }
 
 impl<'t> Recomputed<'t> {
-    /// Returns the differences of a branch. `None` if the report does not have it. Of several lines the last one counts.
+    /// Returns the differences of a branch. `None` if the report does not have it. The last of several lines counts.
     pub(crate) fn of(trial: &'t TrialContent, row: &RolloutRow) -> Option<Self> {
         let line = trial.recomputed.iter().rfind(|line| line.branch_index == row.branch_index)?;
         let (mut tokens, mut foreign) = (BTreeMap::new(), 0);

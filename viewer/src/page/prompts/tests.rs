@@ -118,7 +118,7 @@ fn tokens_that_the_next_prompt_has_as_captured_are_marked() {
     let content = content();
     let window = tokens::window(&content, &content.rows[0], 0, &TokenTexts(None), |_| String::new());
     let window = window.into_string();
-    // The prompt and the answer of the first call are spliced. What follows has no next prompt.
+    // The prompt and the answer of the first call are spliced. The tokens after them have no next prompt.
     assert_eq!(window.matches("class=\"run prompt spliced\"").count(), 1, "{window}");
     assert_eq!(window.matches("class=\"run trained spliced\"").count(), 1, "{window}");
     assert_eq!(window.matches("data-spliced=\"respelled\"").count(), 2, "{window}");
