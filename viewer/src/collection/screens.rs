@@ -227,8 +227,8 @@ fn cut(mut text: String, most: usize) -> String {
     text
 }
 
-/// Returns the path of a file in the agent's logs of the trial, or of a step of its task. `None` if the file is elsewhere:
-/// artifacts may have recordings and trajectories of other programs.
+/// Returns the path of a file in the agent's logs, which the trial and each step of its task have. `None` if the file is
+/// elsewhere: artifacts may have recordings and trajectories of other programs.
 fn in_agent_logs(name: &str) -> Option<&str> {
     let of_step = name.strip_prefix("steps/").and_then(|name| name.split_once('/'));
     of_step.map_or(name, |(_, name)| name).strip_prefix("agent/")

@@ -146,6 +146,18 @@ mod tests {
     }
 
     #[test]
+    fn versions_have_their_label_or_ordinal_in_order() {
+        let mut row = sound_row();
+        row.token_version[2] = 10;
+        row.token_version[4] = 2;
+        row.token_version[5] = 3;
+        row.version_labels.insert("3".to_owned(), "17".to_owned());
+        let line =
+            RecomputedRow::new(&Comparable::of(&row, &mut Default::default()), Ok(&[]), "m", None, BOUNDS);
+        assert_eq!(line.policy_versions, ["2", "10", "17"]);
+    }
+
+    #[test]
     fn other_schemas_and_inconsistent_lines_are_named() {
         let mut line = serde_json::to_value(written(Ok(&[]))).unwrap();
         line["positions"] = serde_json::json!([]);

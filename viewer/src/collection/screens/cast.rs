@@ -56,8 +56,7 @@ enum Kind {
     Resize,
 }
 
-/// Plays a recording. Returns at most `most` screens with at most `most_bytes`: if there is more output, it has a screen
-/// less often.
+/// Plays a recording. Returns at most `most` screens with at most `most_bytes`: more output has a screen less often.
 pub(super) fn read(bytes: &[u8], most: usize, most_bytes: usize) -> Cast {
     let mut cast = Cast::default();
     let mut lines = bytes.split(|byte| *byte == b'\n');

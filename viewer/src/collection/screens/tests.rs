@@ -19,7 +19,7 @@ fn screens(files: &[(&str, &str)]) -> Option<Screens> {
     Screens::read(&TrialFiles::at(dir.path()).list())
 }
 
-/// Returns the trajectory of an agent of this name, whose steps were written in these minutes and observed their number.
+/// Returns the trajectory of an agent of this name. Its steps were written in these minutes, and observed their number.
 fn trajectory(agent: &str, times: &[u32]) -> String {
     let steps = times.iter().enumerate().map(|(index, minute)| {
         let at = jiff::Timestamp::from_second(i64::from(*minute) * 60).unwrap();

@@ -21,7 +21,7 @@ const COMMANDS: usize = 50;
 pub(super) struct Trajectory {
     /// The steps of the agent, each with the observation after it if there is one.
     pub(super) steps: Vec<(Step, Option<String>)>,
-    /// The time in seconds since 1970 of the first step beyond the limit, or of the last one before it if it has no time.
+    /// The time of the first step beyond the limit in seconds since 1970, or of the last step before it with a time.
     /// `None` if no step is beyond the limit.
     pub(super) unread_from: Option<f64>,
     /// The reasons why steps are left out.

@@ -131,4 +131,7 @@ fn trials_that_are_open_damaged_or_without_tokens_have_no_record_of_their_own() 
     });
     let reason = Exported::of(Format::Jsonl, "one", &trials).unwrap_err().to_string();
     assert!(reason.starts_with("rolltap export fails: the captures are damaged: "), "{reason}");
+    // An export does not read the calls of an incomplete trial.
+    trials[0].export.is_unfinished = true;
+    assert_eq!(Exported::of(Format::Jsonl, "one", &trials).unwrap_err(), NotExported::Unfinished);
 }
