@@ -38,7 +38,7 @@ pub enum ServerError {
     Serve(#[source] std::io::Error),
 }
 
-/// What every page is made from.
+/// The sources of every page.
 #[derive(Debug)]
 pub(crate) struct Viewer {
     pub(crate) collection: Collection,

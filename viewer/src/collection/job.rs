@@ -92,7 +92,7 @@ pub struct JobContent {
     pub trials: Vec<TrialEntry>,
     /// Whether a process still runs the job.
     pub is_running: bool,
-    /// What could not be read, for the reader of the page.
+    /// Descriptions of the parts that cannot be read, for the reader of the page.
     pub problems: Vec<String>,
     /// The bytes of the files with the rollouts.
     pub bytes: u64,

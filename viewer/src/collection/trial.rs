@@ -90,15 +90,15 @@ pub struct TrialContent {
     pub version_changes: Vec<PolicyChange>,
     /// The lines of the trial in the report of a recomputation.
     pub recomputed: Vec<RecomputedRow>,
-    /// What an export of the job knows of the trial in addition to its rows.
+    /// The facts that an export of the job has of the trial in addition to its rows.
     pub export: ExportFacts,
     /// The files of the trial's directory in a job.
     pub files: TrialFiles,
-    /// What could not be read, for the reader of the page.
+    /// Descriptions of the parts that cannot be read, for the reader of the page.
     pub problems: Vec<String>,
 }
 
-/// What an export of a capture store knows of a trial in addition to its rows. A file of rows has nothing of it.
+/// The facts that an export of a capture store has of a trial in addition to its rows. A file of rows has none of them.
 #[derive(Clone, Debug, Default)]
 pub struct ExportFacts {
     /// The facts of a trial that sampled nothing, and so has no rows.
