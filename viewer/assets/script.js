@@ -59,6 +59,7 @@ const show = (token) => {
   if (run.dataset.reason) parts.push(run.dataset.reason);
   if (run.dataset.spliced) parts.push(`spliced into the next prompt (rendered by the template: ${run.dataset.spliced})`);
   if (run.dataset.callId) parts.push(`call ${run.dataset.call}, ${run.dataset.role} (${run.dataset.callId})`);
+  if (run.dataset.upstream) parts.push(run.dataset.upstream);
   facts.textContent = parts.join("  ·  ");
 };
 
@@ -154,6 +155,11 @@ const nextColour = () => {
   colourBy(next.value);
 };
 
+/** Shows or hides the ids beside the texts of tokens. */
+const showIds = () => tokens?.classList.toggle("with-ids", ids?.checked);
+const ids = one("#ids", HTMLInputElement);
+ids?.addEventListener("change", showIds);
+
 // Keys ----------------------------------------------------------------------------------------------------------------
 
 const help = one("#help", HTMLDialogElement);
@@ -181,6 +187,7 @@ const keys = {
   p: () => void moveAnswer(-1),
   d: nextParting,
   c: nextColour,
+  i: () => ids?.click(),
   ArrowRight: () => void moveToken(1),
   ArrowLeft: () => void moveToken(-1),
   "/": () => one("#filter", HTMLInputElement)?.focus(),

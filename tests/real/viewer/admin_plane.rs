@@ -46,6 +46,8 @@ fn a_browser_with_the_token_as_its_password_follows_a_running_proxy() {
     browser.open(&branch);
     browser.press("n", 1);
     browser.until("document.querySelector('#token').textContent.includes('logprob')");
+    let facts = browser.text("document.querySelector('#token').textContent");
+    assert!(facts.contains("http://127.0.0.1:"), "the upstream of the call: {facts}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::browser::{Browser, RIGHT};
 use super::program::{Demo, Server};
+use super::recompute::report_of;
 use crate::harness::testbed;
 
 /// Reads a PNG as base64, and writes it with few colours, as a file of a third of its size. Fails if it is still large.
@@ -76,4 +77,16 @@ fn the_tutorial_has_a_picture_of_each_page() {
     browser.until(&format!("document.querySelector('#tokens i.at')?.id === 't{at}'"));
     browser.value("document.querySelector('#tokens i.at').scrollIntoView({block: 'center'})");
     picture(&browser, "branch", 500);
+
+    browser.open(&view.page(&format!("{trial}/records/trl")));
+    browser.value("document.querySelector('s').scrollIntoView({block: 'center'})");
+    picture(&browser, "record", 500);
+
+    let position = row.loss_mask.iter().position(|bit| *bit == 1).unwrap();
+    let report = report_of(row, position, 2.0);
+    std::fs::write(demo.dir().join("recompute.jsonl"), format!("{report}\n")).unwrap();
+    browser.open(&view.page(&format!("{trial}/branches/0")));
+    browser.press("c", 5);
+    browser.value("[...document.querySelectorAll('h2')].find(({textContent}) => textContent === 'Recompute').scrollIntoView()");
+    picture(&browser, "recompute", 500);
 }

@@ -4,6 +4,8 @@ use rolltap_rollout::row::RolloutRow;
 
 use super::browser::{Browser, ENTER, LEFT, RIGHT};
 use super::program::{Demo, Server};
+use super::rows::{RowsFile, row};
+use crate::harness::testbed;
 
 /// The parts of the details of a token.
 const FACTS: &str = "document.querySelector('#token').textContent";
@@ -112,6 +114,29 @@ fn the_keys_find_the_reason_of_a_masked_token_in_a_record() {
     assert_eq!(browser.value("document.querySelector('#tokens i.at').closest('s')"), serde_json::Value::Null);
     browser.press("u", 1);
     browser.arrives_at(&trial);
+}
+
+#[test]
+#[ignore = "needs Chromium: run ./scripts/test"]
+fn the_ids_of_tokens_stand_beside_their_texts() {
+    let rows = RowsFile::of(&[row("one", "task", 3)]);
+    let (file, model) = (rows.path().display().to_string(), testbed("ROLLTAP_TESTBED_MODEL"));
+    let view = Server::start(&["view", "--port", "0", "--tokenizer", &model, &file], 1);
+    let browser = Browser::start();
+    browser.open(&view.page("/jobs/rows.jsonl/trials/one/branches/0"));
+    let beside = || browser.text("getComputedStyle(document.querySelector('#t2'), '::after').content");
+    let text = browser.text("document.querySelector('#t2').textContent");
+    assert_eq!(beside(), "none");
+    browser.press("i", 1);
+    // The generated content is no part of the text, which a reader copies.
+    let id = browser.text("document.querySelector('#t2').dataset.i");
+    assert_eq!(
+        (beside(), browser.text("document.querySelector('#t2').textContent")),
+        (format!("\"{id}\""), text)
+    );
+    assert_eq!(browser.value("document.querySelector('#ids').checked"), true);
+    browser.press("i", 1);
+    assert_eq!(beside(), "none");
 }
 
 #[test]

@@ -54,6 +54,8 @@ pub(crate) fn page(
                 label { input type="radio" name="colour" value=(value) checked[value == "logprob"]; (name) }
             }
         }
+        // Without a tokenizer the text of a token is its id.
+        @if texts.are_words() { p { label { input #ids type="checkbox"; " Ids beside the texts" } } }
         (tokens::legend(recomputed.is_some()))
         @if from > 0 { p { a href={ (links.branch(job.name(), &trial.entry.id, index)) } { "From the first token" } } }
         div #tokens .tokens data-colour="logprob" role="group" aria-labelledby="tokens-title"

@@ -11,7 +11,7 @@ use crate::asset;
 pub(crate) type Step = (String, Option<String>);
 
 /// The keys of every page, for the help.
-const KEYS: [(&str, &str); 10] = [
+const KEYS: [(&str, &str); 11] = [
     ("j, k", "next or previous row, trial or branch"),
     ("Enter", "open the marked row"),
     ("u", "up: from branch to trial, group, job, jobs"),
@@ -20,6 +20,7 @@ const KEYS: [(&str, &str); 10] = [
     ("d", "next place at which a sample parts from the first"),
     ("←, →", "previous or next token"),
     ("c", "next colouring of the tokens"),
+    ("i", "show or hide the ids beside the texts of tokens"),
     ("/", "filter"),
     ("?", "this help"),
 ];

@@ -26,6 +26,11 @@ const CLASSES: [(f32, &str); 5] = [
 pub(crate) struct TokenTexts<'t>(pub(crate) Option<&'t Tokenizer>);
 
 impl TokenTexts<'_> {
+    /// Whether the texts are those of a tokenizer, and not ids.
+    pub(super) fn are_words(self) -> bool {
+        self.0.is_some()
+    }
+
     /// Returns the text of one token. A part of a character is U+FFFD.
     pub(crate) fn text(self, id: i32) -> String {
         let decoded = self.0.and_then(|tokenizer| tokenizer.decode(&[u32::try_from(id).ok()?], false).ok());
@@ -65,7 +70,7 @@ pub(crate) fn window(
     let recomputed = Recomputed::of(trial, row);
     let sources: Vec<_> = row.calls.iter().map(|span| PromptSource::of(trial, span)).collect();
     html! {
-        @for run in runs(row, from..end) { (run_of(row, &run, &sources, recomputed.as_ref(), texts)) }
+        @for run in runs(row, from..end) { (run_of(trial, row, &run, &sources, recomputed.as_ref(), texts)) }
         @if end < row.token_ids.len() {
             a.more href=(address(end)) data-next=(address(end)) { "Tokens from " (end) " on" }
         }
@@ -74,6 +79,7 @@ pub(crate) fn window(
 
 /// Returns a run. `sources` has those of the prompts of all calls, of which the next one may have the run as captured.
 fn run_of(
+    trial: &TrialContent,
     row: &RolloutRow,
     run: &Run,
     sources: &[Option<PromptSource>],
@@ -87,13 +93,15 @@ fn run_of(
         (true, true, false) => "elsewhere",
         (true, true, true) => "trained",
     };
+    let upstream = call.and_then(|call| trial.call(&call.call_id)?.upstream.as_deref());
     let next = run.call.map(|call| call + 1);
     let spliced = next.and_then(|next| sources.get(next)?.as_ref()?.splices(run.tokens.end)).map(verdict);
     html! {
         span class={ "run " (kind) @if spliced.is_some() { " spliced" } } data-kind=(kind) data-version=(run.version)
             data-version-class=(run.version.rem_euclid(6))
             data-call=(run.call.map_or(0, |call| call + 1)) data-call-class=(run.call.unwrap_or(0) % 6)
-            data-call-id=[call.map(|call| &call.call_id)] data-role=[call.map(|call| &call.role)] data-spliced=[spliced] {
+            data-call-id=[call.map(|call| &call.call_id)] data-role=[call.map(|call| &call.role)]
+            data-upstream=[upstream] data-spliced=[spliced] {
             @for at in run.tokens.clone() {
                 @let difference = recomputed.and_then(|recomputed| recomputed.tokens.get(&at));
                 (token(row, run.is_sampled, at, difference, texts))
@@ -152,7 +160,7 @@ pub(crate) fn legend(has_differences: bool) -> Markup {
             }
             span.of-mask { span.swatch.trained { "trained" } " " span.swatch.elsewhere { "trained on another branch" } " "
                 span.swatch.masked { "sampled, not trainable" } " " span.swatch.prompt { "prompt" } }
-            span.of-splices { span.swatch.spliced { "underlined" } " captured ids that the next prompt has again as they are" }
+            span.of-splices { span.swatch.spliced { "underlined" } " captured ids that the next prompt has again as they are " }
             @if has_differences { (super::recompute::legend()) }
         }
     }
