@@ -13,6 +13,7 @@ use super::write::encoder::Encoder;
 use super::write::fsync::Unsynced;
 use super::write::group_commit::{self, GroupCommit};
 use super::write::log::{Log, Segment};
+use super::write::priority::lower_priority;
 use super::write::writer::Writer;
 use super::{CALLS, CallEntry, Event, Forgotten, GroupClosed, PLACES, PolicyChange, RecoveredTrial};
 use super::{Store, StoreError, StoreSettings, StoreThread, lock};
@@ -103,12 +104,14 @@ impl Store {
         let write = move || {
             // The guards drop after the writer, even if it panics, and then end the syncer.
             let _ends = (writer_end, is_over);
+            lower_priority();
             writer.run(batches)
         };
         let writer = thread("capture-store").spawn(write).map_err(|error| refused(&error))?;
         let failed = sync_failed(data_dir, &health, distrusted);
         let sync = move || {
             let _end = syncer_end;
+            lower_priority();
             unsynced.run(failed);
         };
         let syncer = thread("capture-sync").spawn(sync).map_err(|error| refused(&error))?;

@@ -4,4 +4,5 @@ pub(super) mod encoder;
 pub(super) mod fsync;
 pub(super) mod group_commit;
 pub(super) mod log;
+pub(super) mod priority;
 pub(super) mod writer;

@@ -145,12 +145,6 @@ impl CallEntry {
         }
     }
 
-    /// Returns the number of token ids of the prompt and the choices.
-    pub(crate) fn token_ids(&self) -> usize {
-        let sampled: usize = self.call.choices.iter().map(|choice| choice.token_ids.len()).sum();
-        self.call.prompt_token_ids.len() + sampled
-    }
-
     /// Returns the event that marks the answer as undelivered. `None` if the call is not complete, because no reader
     /// takes the answer of such a call as delivered.
     fn retraction(&self) -> Option<Event> {

@@ -3,8 +3,9 @@
 //! A write costs more than the bytes of a record. So a batch waits until the runtime has polled its other ready tasks.
 //! Under load, many calls end in that time. Otherwise the wait is over at once.
 //!
-//! This task writes a small batch to the page cache itself, because that takes microseconds, and waking a thread takes
-//! more. A batch that takes longer goes to the thread of [`super::writer`], which wakes this task once per batch.
+//! This task writes a batch without calls to the page cache itself, because that takes microseconds, and waking a thread
+//! takes more. To encode calls takes up to half a millisecond, for which the tokens of other streams would wait. So they go
+//! to the thread of [`super::writer`], whose priority is lower, and which wakes this task once per batch.
 //!
 //! On a disk error no record is dropped. Waiters get an error after a timeout. The records are written once the disk
 //! recovers, followed by events that undo them for those waiters.
@@ -16,19 +17,13 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::log::Log;
 use crate::store::health::Health;
-use crate::store::{CallEntry, Entry, Event, StoreError};
+use crate::store::{Entry, Event, StoreError};
 
 /// The number of events at which a batch takes no further entries.
 const BATCH: usize = 256;
 
 /// The maximum number of times that the task yields for more entries, as long as each time brings some.
 const TURNS: usize = 4;
-
-/// The maximum size of a batch that this task writes, in token ids. Other tasks of its thread wait meanwhile, for about
-/// half a millisecond at most.
-const SMALL: usize = 4096;
-/// The size of a call without ids. To encode its other parts takes as long as to encode so many ids.
-const CALL: usize = 256;
 
 /// Events that are written together, and the channel that reports the result.
 #[derive(Debug)]
@@ -136,17 +131,6 @@ fn retract(events: &[Event], waiting: &mut Waiting, error: &StoreError) -> Vec<E
     answered.flat_map(Event::retractions).collect()
 }
 
-/// Returns the time that an event takes to encode, as a number of token ids.
-fn size(event: &Event) -> usize {
-    let of_call = |kept: &CallEntry| CALL + kept.token_ids();
-    match event {
-        Event::Call(kept) => of_call(kept),
-        Event::Batch(calls) => calls.iter().map(of_call).sum(),
-        // Other events have some hundred bytes, and no call waits for many of them.
-        _ => 0,
-    }
-}
-
 fn is_waited_for(waiting: &Waiting) -> bool {
     waiting.iter().any(Option::is_some)
 }
@@ -203,9 +187,10 @@ impl Gathered {
         }
     }
 
-    /// Writes the events, if that takes microseconds. Returns whether they are written.
+    /// Writes the events, if none of them is a call. Returns whether they are written.
     fn write_small(&self, log: &Mutex<Log>) -> bool {
-        if self.in_new_segment || self.events.iter().map(size).sum::<usize>() > SMALL {
+        let has_call = self.events.iter().any(|event| matches!(event, Event::Call(_) | Event::Batch(_)));
+        if self.in_new_segment || has_call {
             return false;
         }
         // The writer's thread removes segments at its start. A poisoned log is a defect, which that thread reports.
