@@ -23,14 +23,10 @@
   const fetchNext = async () => {
     const more = one("#screens .more", HTMLAnchorElement);
     if (!more?.dataset.next) return false;
-    const answer = await fetch(more.dataset.next).catch(() => null);
-    if (!answer?.ok) {
-      announce("the next screens cannot be loaded");
-      return false;
-    }
-    const window = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const window = await fetchWindow(more.dataset.next, "screens");
+    if (!window) return false;
     for (const screen of window.querySelectorAll(".screen")) screen.setAttribute("hidden", "");
-    more.replaceWith(...window.body.childNodes);
+    more.replaceWith(...window.childNodes);
     one("#screens .more", HTMLElement)?.setAttribute("hidden", "");
     return true;
   };

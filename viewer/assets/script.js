@@ -12,7 +12,11 @@ const one = (selector, kind) => {
  * Returns the whole address of a path. `fetch` refuses addresses with a password, which a page has that was opened so.
  * @param {string} path
  */
-const addressOf = (path) => new URL(path, location.origin + location.pathname);
+const addressOf = (path) => {
+  const address = new URL(path, location.href);
+  address.username = address.password = "";
+  return address;
+};
 
 /** @param {string} text */
 const announce = (text) => {
@@ -100,19 +104,28 @@ const moveAnswer = async (step) => {
   }
 };
 
+/**
+ * Loads the elements of a window. Resolves to null, and announces it, if that fails.
+ * @param {string} address @param {string} what
+ */
+const fetchWindow = async (address, what) => {
+  const answer = await fetch(addressOf(address)).catch(() => null);
+  if (answer?.ok) return new DOMParser().parseFromString(await answer.text(), "text/html").body;
+  announce(`the next ${what} cannot be loaded${answer ? `: ${answer.status}` : ""}`);
+  return null;
+};
+
 /** Loads the next window of tokens. Resolves to whether there was one. */
 const loadMore = async () => {
   const more = one("#tokens .more", HTMLAnchorElement);
   if (!more?.dataset.next || more.dataset.loading) return false;
   more.dataset.loading = "yes";
-  const answer = await fetch(addressOf(more.dataset.next));
-  if (!answer.ok) {
+  const window = await fetchWindow(more.dataset.next, "tokens");
+  if (!window) {
     delete more.dataset.loading;
-    announce(`the next tokens cannot be loaded: ${answer.status}`);
     return false;
   }
-  const window = new DOMParser().parseFromString(await answer.text(), "text/html");
-  more.replaceWith(...window.body.childNodes);
+  more.replaceWith(...window.childNodes);
   watchEnd();
   return true;
 };
