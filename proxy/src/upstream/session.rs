@@ -29,6 +29,9 @@ const TAKEN: [HeaderName; 11] = [
     header::UPGRADE,
 ];
 
+/// The bytes at each end of a long first message that decide about its session.
+const END: usize = 4096;
+
 /// The names of the headers that carry the session id. Empty if requests have none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionHeaders(Vec<HeaderName>);
@@ -94,8 +97,17 @@ pub(crate) enum Session {
 impl Session {
     /// Returns the session of the conversations that begin with this text. It is the same after a restart.
     pub(crate) fn beginning_with(text: &str) -> Self {
-        // Conversations of one hash share a session, which costs at most the choice of the engine.
-        Self::OfConversation(XxHash3_128::oneshot(text.as_bytes()) as u32)
+        let bytes = text.as_bytes();
+        // Conversations of one hash share a session, which costs at most the choice of the engine. So a long text, which
+        // each call of a conversation repeats, is not hashed as a whole.
+        let hash = match (bytes.first_chunk::<END>(), bytes.last_chunk::<END>()) {
+            (Some(first), Some(last)) if bytes.len() > 2 * END => {
+                let of_first = XxHash3_128::oneshot_with_seed(bytes.len() as u64, first);
+                XxHash3_128::oneshot_with_seed(of_first as u64, last)
+            }
+            _ => XxHash3_128::oneshot(bytes),
+        };
+        Self::OfConversation(hash as u32)
     }
 
     /// Returns the id. It is made of the trial's name, which is no secret, and never of its key.
@@ -155,6 +167,10 @@ mod tests {
         assert_eq!(Session::OfTrial.id(&trial), "task__1");
         assert_eq!(Session::beginning_with("a").id(&trial), "task__1~1e964e1f");
         assert!(TrialId::new("task__1~1e964e1f").is_err());
+        let long =
+            |first: &str, last: &str| Session::beginning_with(&format!("{first}{}{last}", "x".repeat(9000)));
+        assert_eq!(long("a", "b"), long("a", "b"));
+        assert!(long("a", "b") != long("c", "b") && long("a", "b") != long("a", "c"));
     }
 
     proptest! {
