@@ -3,6 +3,7 @@
 pub mod activity;
 pub(crate) mod cache;
 pub mod cancellation;
+pub(crate) mod new_file;
 pub(crate) mod plain;
 pub(crate) mod secret_env;
 pub mod shell;

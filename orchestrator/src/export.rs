@@ -56,11 +56,7 @@ pub struct ExportSettings {
 impl ExportSettings {
     /// Whether the export reads the messages of calls from the captures.
     fn reads_messages(&self) -> bool {
-        match self.format.messages() {
-            MessageUse::Ignored => false,
-            MessageUse::OnRequest => self.messages,
-            MessageUse::IfRecorded | MessageUse::Required => true,
-        }
+        self.format.messages().is_read(self.messages)
     }
 
     /// Whether an export without any message is an error.

@@ -1,11 +1,12 @@
 //! The destination of an export. A file is written under a temporary name and moved into place when it is complete.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Cursor, Seek, SeekFrom, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
+
+use crate::common::new_file::{beside, parent, place};
 
 /// The destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +68,7 @@ impl Output {
             Self::Stdout => {
                 tempfile::tempfile().map(|file| Draft::Spool(BufWriter::with_capacity(BUFFER, file)))
             }
-            Self::File { path, replaces } => aside(path).map(|file| Draft::Aside {
+            Self::File { path, replaces } => beside(path).map(|file| Draft::Aside {
                 file: BufWriter::with_capacity(BUFFER, file),
                 path: path.clone(),
                 replaces: *replaces,
@@ -85,23 +86,6 @@ impl Output {
 }
 
 const BUFFER: usize = 1 << 20;
-
-/// Creates a temporary file on the file system of the destination. It is removed when dropped, unless it is moved into
-/// place.
-fn aside(path: &Path) -> io::Result<NamedTempFile> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let mut draft = tempfile::Builder::new();
-    // The user's umask applies to this mode, as to any other file. A temporary file would have 0600.
-    draft.permissions(Permissions::from_mode(0o666));
-    draft.prefix(&format!(".{name}.")).suffix(".part").tempfile_in(parent(path))
-}
-
-fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    }
-}
 
 /// An export that is not complete yet.
 #[derive(Debug)]
@@ -171,16 +155,12 @@ fn print(file: BufWriter<File>) -> io::Result<()> {
 }
 
 fn put(file: NamedTempFile, path: &Path, replaces: bool) -> Result<(), OutputError> {
-    let failed = |source| OutputError::Write { to: path.display().to_string(), source };
-    // Synced before the rename, so that a crash cannot leave an incomplete file at the final path.
-    file.as_file().sync_all().map_err(failed)?;
-    // The file may have appeared since the check.
-    let put = if replaces { file.persist(path) } else { file.persist_noclobber(path) };
-    match put {
-        Ok(_) => File::open(parent(path)).and_then(|dir| dir.sync_all()).map_err(failed),
-        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
+    match place(file, path, replaces) {
+        Ok(()) => Ok(()),
+        // The file may have appeared since the check.
+        Err(error) if !replaces && error.kind() == io::ErrorKind::AlreadyExists => {
             Err(OutputError::Exists(path.to_owned()))
         }
-        Err(error) => Err(failed(error.error)),
+        Err(source) => Err(OutputError::Write { to: path.display().to_string(), source }),
     }
 }

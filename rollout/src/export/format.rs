@@ -70,6 +70,17 @@ pub enum MessageUse {
     Required,
 }
 
+impl MessageUse {
+    /// Whether an export reads the messages from the captures. `is_requested` if the user asks for them.
+    pub fn is_read(self, is_requested: bool) -> bool {
+        match self {
+            Self::Ignored => false,
+            Self::OnRequest => is_requested,
+            Self::IfRecorded | Self::Required => true,
+        }
+    }
+}
+
 /// Defines the formats, one line per format: description, name, default for forks, default for advantages, default for
 /// failed trials, how the trainer compares rewards, and exporter.
 macro_rules! formats {

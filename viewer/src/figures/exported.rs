@@ -2,7 +2,7 @@
 
 use rolltap_orchestrator::export::{ExportFailure, Record, record};
 use rolltap_rollout::export::exporter::Trial;
-use rolltap_rollout::export::format::{Format, FormatOptions, MessageUse};
+use rolltap_rollout::export::format::{Format, FormatOptions};
 use rolltap_rollout::export::pipeline::plan::{LeftOut, Plan};
 use rolltap_rollout::export::pipeline::select::Tally;
 use rolltap_rollout::export::pipeline::survey::Survey;
@@ -112,10 +112,9 @@ fn plan(format: Format, trials: &[TrialContent]) -> Result<Plan, NotExported> {
 /// Returns the rows of a trial with what the format needs.
 fn rows(format: Format, trial: &TrialContent) -> Vec<RolloutRow> {
     let mut rows = trial.rows.clone();
-    match format.messages() {
-        MessageUse::IfRecorded | MessageUse::Required => trial.conversations().add_to(&mut rows),
-        // Complete rows have messages only with --messages.
-        MessageUse::Ignored | MessageUse::OnRequest => {}
+    // The defaults of an export are without --messages.
+    if format.messages().is_read(false) {
+        trial.conversations().add_to(&mut rows);
     }
     rows
 }

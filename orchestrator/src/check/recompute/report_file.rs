@@ -1,12 +1,12 @@
 //! The file with every compared token. It appears when the check has ended.
 
-use std::fs::Permissions;
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rolltap_rollout::check::recomputation::RecomputedRow;
 use tempfile::NamedTempFile;
+
+use crate::common::new_file::{beside, place};
 
 /// Why a report cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -37,11 +37,7 @@ impl ReportFile {
         if path.exists() {
             return Err(ReportFileError::Exists(path.to_owned()));
         }
-        let parent = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
-        // The user's umask applies to this mode, as to any other file. A temporary file would have 0600.
-        let permissions = Permissions::from_mode(0o666);
-        let file = tempfile::Builder::new().permissions(permissions).suffix(".part").tempfile_in(parent);
-        let file = file.map_err(|source| ReportFileError::Write { path: path.to_owned(), source })?;
+        let file = beside(path).map_err(|source| ReportFileError::Write { path: path.to_owned(), source })?;
         Ok(Self { path: path.to_owned(), file: BufWriter::new(file) })
     }
 
@@ -55,14 +51,10 @@ impl ReportFile {
     pub(super) fn keep(self) -> Result<(), ReportFileError> {
         let Self { path, file } = self;
         let file = file.into_inner().map_err(io::IntoInnerError::into_error);
-        let synced = file.and_then(|file| file.as_file().sync_all().map(|()| file));
-        let file = synced.map_err(|source| ReportFileError::Write { path: path.clone(), source })?;
-        match file.persist_noclobber(&path) {
-            Ok(_) => Ok(()),
-            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
-                Err(ReportFileError::Exists(path))
-            }
-            Err(error) => Err(ReportFileError::Write { path, source: error.error }),
+        match file.and_then(|file| place(file, &path, false)) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(ReportFileError::Exists(path)),
+            Err(source) => Err(ReportFileError::Write { path, source }),
         }
     }
 }

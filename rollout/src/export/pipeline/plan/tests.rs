@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use super::super::projection::{RowAge, RowFacts, SpanAge};
 use super::super::rules::{Comparison, Failed, OnFork, Staleness};
 use super::*;
+use crate::export::format::Format;
 use crate::rollout::RewardRule;
 
 pub(super) fn rules() -> Rules {
@@ -11,14 +12,7 @@ pub(super) fn rules() -> Rules {
         failed: Failed::Mask,
         advantage: Advantage::Mean,
         comparison: Comparison::Never,
-        open_groups: false,
-        untrained_groups: false,
-        superseded: false,
-        train_constrained: false,
-        reward: None,
-        staleness: None,
-        min_reward: None,
-        best_of_group: None,
+        ..Format::Jsonl.rules()
     }
 }
 

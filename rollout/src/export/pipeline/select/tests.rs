@@ -5,6 +5,7 @@ use super::super::projection::RowFacts;
 use super::super::rules::{Comparison, Failed, Rules};
 use super::super::survey::Survey;
 use super::*;
+use crate::export::format::Format;
 use crate::export::testing::fixture::{forked, straight};
 
 fn rules() -> Rules {
@@ -13,14 +14,7 @@ fn rules() -> Rules {
         failed: Failed::Mask,
         advantage: Advantage::Grpo,
         comparison: Comparison::Never,
-        open_groups: false,
-        untrained_groups: false,
-        superseded: false,
-        train_constrained: false,
-        reward: None,
-        staleness: None,
-        min_reward: None,
-        best_of_group: None,
+        ..Format::Jsonl.rules()
     }
 }
 
