@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rolltap_rollout::check::recomputation::RecomputedRow;
+use rolltap_rollout::check::recomputation::{Bounds, RecomputedRow};
 use rolltap_rollout::row::RolloutRow;
 
 use crate::collection::TrialContent;
@@ -86,8 +86,8 @@ impl<'t> Recomputed<'t> {
     /// Whether the server refused the branch, or a difference is over a bound of the check.
     pub(crate) fn is_beyond(&self) -> bool {
         let largest = self.largest().map_or(0.0, |(_, difference)| difference.size());
-        let is_within = largest <= self.line.token_bound && self.mean() <= self.line.mean_bound;
-        self.line.refused.is_some() || !is_within
+        let bounds = Bounds { token: self.line.token_bound, mean: self.line.mean_bound };
+        self.line.refused.is_some() || !bounds.hold(largest, self.mean())
     }
 }
 

@@ -15,6 +15,14 @@ pub struct Bounds {
     pub mean: f64,
 }
 
+impl Bounds {
+    /// Whether the largest difference of a row and the mean of its differences are within the bounds. A difference that is
+    /// no number is over each bound.
+    pub fn hold(self, largest: f64, mean: f64) -> bool {
+        largest <= self.token && mean <= self.mean
+    }
+}
+
 /// Sums over compared tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Figures {
@@ -160,9 +168,7 @@ impl Comparison {
         for policy in policies {
             self.policies.entry(policy.clone()).or_default().rows += 1;
         }
-        // Written so that a difference that is no number is over each bound.
-        let is_within = own.largest <= self.bounds.token && own.mean() <= self.bounds.mean;
-        if is_within {
+        if self.bounds.hold(own.largest, own.mean()) {
             return None;
         }
         self.beyond += 1;
