@@ -3,6 +3,7 @@
 mod captures;
 mod files;
 mod job;
+mod problems;
 mod recompute;
 mod rows_file;
 pub(crate) mod screens;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 pub use files::{TextFile, TrialFile, TrialFiles};
 pub use job::{Job, JobContent};
 pub(crate) use trial::SearchedTrial;
-pub use trial::{CauseCost, ExportFacts, TrialContent, TrialEntry};
+pub use trial::{CapturedCall, CauseCost, ExportFacts, TrialContent, TrialEntry};
 
 use self::job::JobKind;
 use self::recompute::Reports;

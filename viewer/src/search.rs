@@ -70,7 +70,7 @@ fn has_words(trial: SearchedTrial<'_>, words: &str) -> bool {
         .any(&mut is_found)
 }
 
-/// The members of messages that the protocol fills, which nobody looks for.
+/// The members of messages whose values are terms of the protocol, ids or data. A search leaves them out.
 const OF_PROTOCOL: [&str; 5] = ["role", "type", "id", "tool_call_id", "image_url"];
 
 /// Whether a text is in a string of this JSON. Escape sequences are decoded before the comparison.

@@ -1,26 +1,23 @@
 //! Reads trials from a capture store, beside a proxy that may be running.
 
-use std::sync::Arc;
-
 use rolltap_orchestrator::export::without_rows;
-use rolltap_proxy::store::{Archive, Damage, PolicyChange, StoredConversation, StoredTrial};
-use rolltap_rollout::call::Call;
+use rolltap_proxy::store::{Archive, Damage, PolicyChange, StoredTrial};
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::row::RolloutRow;
 
-use super::trial::{ExportFacts, TrialContent, TrialEntry};
+use super::problems::FirstProblems;
+use super::trial::{CapturedCall, ExportFacts, TrialContent, TrialEntry};
 
 /// The maximum number of damaged places that a page lists.
 const LISTED: usize = 10;
 
 /// Describes damage. A half-written last record is none: a running proxy writes it at this moment.
 pub(super) fn damage(damage: &[Damage]) -> Vec<String> {
-    let damage: Vec<_> = damage.iter().filter(|damage| !damage.is_torn_end).collect();
-    let mut lines: Vec<_> = damage.iter().take(LISTED).map(ToString::to_string).collect();
-    if damage.len() > LISTED {
-        lines.push(format!("{} further places are damaged", damage.len() - LISTED));
+    let mut lines = FirstProblems::at_most(LISTED);
+    for damage in damage.iter().filter(|damage| !damage.is_torn_end) {
+        lines.add(|| damage.to_string());
     }
-    lines
+    lines.into_lines(|further| format!("{further} further places are damaged"))
 }
 
 /// Reads the calls of a trial, and the rows that they make.
@@ -36,11 +33,8 @@ pub(super) fn read_trial(archive: &Archive, id: &str, content: &mut TrialContent
     content.calls = trial.calls.into_iter().zip(trial.told).collect();
 }
 
-/// The rows of a trial, and its calls, each with its conversation.
-type Words = (Vec<RolloutRow>, Vec<(Arc<Call>, Option<Arc<StoredConversation>>)>);
-
 /// Reads the rows and calls of a trial for a search. `None` if the captures of the trial are gone.
-pub(super) fn read_words(archive: &Archive, id: &str) -> Option<Words> {
+pub(super) fn read_words(archive: &Archive, id: &str) -> Option<(Vec<RolloutRow>, Vec<CapturedCall>)> {
     let (trial, _) = archive.trial(&TrialId::new(id).ok()?)?;
     let rows = archive.rows(&trial, None);
     Some((rows, trial.calls.into_iter().zip(trial.told).collect()))

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rolltap_orchestrator::job_dir::JobDir;
 use rolltap_rollout::check::recomputation::RecomputedRow;
 
+use super::problems::FirstProblems;
 use super::state::FilesState;
 use super::trial::TrialContent;
 
@@ -80,7 +81,8 @@ impl Report {
     /// Reads all lines, and forgets all but their places.
     fn scan(&mut self) -> io::Result<()> {
         let mut reader = BufReader::new(File::open(&self.file)?);
-        let (mut start, mut line, mut unreadable) = (0_u64, Vec::new(), 0_usize);
+        let (mut start, mut line) = (0_u64, Vec::new());
+        let mut unreadable = FirstProblems::at_most(LISTED);
         for number in 1_u64.. {
             line.clear();
             let length = reader.read_until(b'\n', &mut line)? as u64;
@@ -90,18 +92,13 @@ impl Report {
             match RecomputedRow::parse(&line) {
                 Ok(row) => self.lines.entry(row.trial_id).or_default().push(start..start + length),
                 Err(problem) => {
-                    unreadable += 1;
-                    if unreadable <= LISTED {
-                        self.problems.push(format!("{}, line {number}: {problem}", self.file.display()));
-                    }
+                    unreadable.add(|| format!("{}, line {number}: {problem}", self.file.display()));
                 }
             }
             start += length;
         }
-        if unreadable > LISTED {
-            let further = unreadable - LISTED;
-            self.problems.push(format!("{}: {further} further lines cannot be read", self.file.display()));
-        }
+        let further = |further| format!("{}: {further} further lines cannot be read", self.file.display());
+        self.problems.extend(unreadable.into_lines(further));
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use rolltap_orchestrator::source::{self, PlacedRows, RowPlace};
 use rolltap_rollout::export::pipeline::projection::RowFacts;
 use rolltap_rollout::row::RolloutRow;
 
+use super::problems::FirstProblems;
 use super::trial::{SearchedTrial, TrialEntry};
 
 /// The maximum number of unreadable rows that a page lists.
@@ -38,7 +39,7 @@ impl RowsFile {
                 return (file, entries);
             }
         };
-        let mut unreadable = 0_usize;
+        let mut unreadable = FirstProblems::at_most(LISTED);
         for (place, row) in rows {
             match row {
                 Ok(facts) => {
@@ -48,17 +49,11 @@ impl RowsFile {
                         entries.push(TrialEntry::of_facts(facts));
                     }
                 }
-                Err(problem) => {
-                    unreadable += 1;
-                    if unreadable <= LISTED {
-                        problems.push(format!("{}: {problem}", path.display()));
-                    }
-                }
+                Err(problem) => unreadable.add(|| format!("{}: {problem}", path.display())),
             }
         }
-        if unreadable > LISTED {
-            problems.push(format!("{}: {} further rows cannot be read", path.display(), unreadable - LISTED));
-        }
+        let further = |further| format!("{}: {further} further rows cannot be read", path.display());
+        problems.extend(unreadable.into_lines(further));
         (file, entries)
     }
 

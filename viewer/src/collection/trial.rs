@@ -67,6 +67,9 @@ impl CauseCost {
     }
 }
 
+/// A call with its conversation, as captures have them.
+pub type CapturedCall = (Arc<Call>, Option<Arc<StoredConversation>>);
+
 /// The calls and rows of a trial, for a search.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SearchedTrial<'c> {
@@ -74,7 +77,7 @@ pub(crate) struct SearchedTrial<'c> {
     /// The rows of the trial.
     pub(crate) rows: &'c [RolloutRow],
     /// The calls, each with its conversation. Empty without captures.
-    pub(crate) calls: &'c [(Arc<Call>, Option<Arc<StoredConversation>>)],
+    pub(crate) calls: &'c [CapturedCall],
 }
 
 /// A whole trial.
@@ -85,7 +88,7 @@ pub struct TrialContent {
     /// The trial's branches, in order. Empty if no token was sampled.
     pub rows: Vec<RolloutRow>,
     /// The calls in the order in which they ended, each with its conversation. Empty without captures.
-    pub calls: Vec<(Arc<Call>, Option<Arc<StoredConversation>>)>,
+    pub calls: Vec<CapturedCall>,
     /// The changes of the policy version while the trial was open.
     pub version_changes: Vec<PolicyChange>,
     /// The lines of the trial in the report of a recomputation.

@@ -10,6 +10,7 @@ use rolltap_rollout::training::TrainingPolicy;
 
 use crate::collection::TrialContent;
 use crate::figures::exported::NotExported;
+use crate::figures::runs::{is_set, tokens_with_calls};
 
 /// Why a token is not trained.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,14 +99,10 @@ impl<'t> MaskedBranch<'t> {
 
     /// Returns the runs of these tokens. Runs end at the bounds of `tokens`.
     pub(crate) fn runs(&self, tokens: Range<usize>) -> Vec<MaskRun> {
-        let tokens = tokens.start..tokens.end.min(self.captured.token_ids.len());
         let mut runs: Vec<MaskRun> = Vec::new();
-        let mut calls = self.captured.calls.iter().enumerate().peekable();
         // The reason of the token before, because the tokens of a call have few reasons.
         let mut last_reason = None;
-        for at in tokens {
-            while calls.next_if(|(_, span)| usize::try_from(span.end).unwrap_or_default() <= at).is_some() {}
-            let call = calls.peek().copied();
+        for (at, call) in tokens_with_calls(self.captured, tokens) {
             let is_sampled = is_set(&self.captured.sampled_mask, at);
             let index = call.map(|(index, _)| index);
             let is_trainable = is_set(&self.captured.trainable_mask, at);
@@ -190,10 +187,6 @@ fn owner(exported: &Trial, at: usize, span: &CallSpan) -> Option<i32> {
 fn defect(call: &Call) -> String {
     let flaws = call.flaws.iter().map(|flaw| flaw.as_str());
     [call.status.as_str()].into_iter().chain(flaws).collect::<Vec<_>>().join(", ")
-}
-
-fn is_set(mask: &[u8], at: usize) -> bool {
-    mask.get(at) == Some(&1)
 }
 
 #[cfg(test)]

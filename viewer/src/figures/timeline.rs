@@ -1,12 +1,9 @@
 //! The calls of a trial in order of time, and which of them repeat a request.
 
-use std::sync::Arc;
-
 use rolltap_proxy::store::StoredConversation;
 use rolltap_rollout::call::Call;
 
-/// A call with its conversation, as captures have them.
-pub(crate) type Recorded = (Arc<Call>, Option<Arc<StoredConversation>>);
+use crate::collection::CapturedCall;
 
 /// A call on the timeline.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +15,7 @@ pub(crate) struct Bar<'t> {
 }
 
 /// Returns the first `most` calls, in order of their start.
-pub(crate) fn bars(calls: &[Recorded], most: usize) -> Vec<Bar<'_>> {
+pub(crate) fn bars(calls: &[CapturedCall], most: usize) -> Vec<Bar<'_>> {
     let mut sorted: Vec<_> = calls.iter().collect();
     sorted.sort_by_key(|(call, _)| (call.started_at, &call.call_id));
     sorted.truncate(most);
@@ -60,6 +57,8 @@ impl Bar<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use jiff::Timestamp;
     use rolltap_proxy::store::PromptMaker;
     use rolltap_rollout::ids::{CallId, TrialId};
@@ -68,7 +67,7 @@ mod tests {
     use super::*;
 
     /// Returns a call between these seconds with this message.
-    fn call(name: &str, from: i64, to: i64, message: &str) -> Recorded {
+    fn call(name: &str, from: i64, to: i64, message: &str) -> CapturedCall {
         let at = |second| Timestamp::from_second(second).unwrap();
         let mut call = Call::begun(CallId::new(name).unwrap(), TrialId::new("trial").unwrap(), 0, at(from));
         call.ended_at = at(to);

@@ -4,6 +4,8 @@ use rolltap_agent::Screen;
 use rolltap_agent::terminal::TerminalSize;
 use serde::Deserialize;
 
+use crate::collection::problems::FirstProblems;
+
 /// The shortest time between two screens in seconds.
 const SHORTEST: f64 = 0.1;
 /// The maximum number of rows and columns, because each screen is stored as text.
@@ -161,7 +163,8 @@ impl Header {
 /// Returns the readable events that change the screen. Their times never decrease.
 fn events<'b>(lines: impl Iterator<Item = &'b [u8]>, version: u32, problems: &mut Vec<String>) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::new();
-    let (mut now, mut unreadable, mut resizes) = (0.0_f64, 0, 0);
+    let (mut now, mut resizes) = (0.0_f64, 0);
+    let mut unreadable = FirstProblems::at_most(LISTED);
     for (line, number) in lines.zip(2..) {
         // Version 3 has lines of comments.
         if line.is_empty() || line.starts_with(b"#") {
@@ -185,17 +188,10 @@ fn events<'b>(lines: impl Iterator<Item = &'b [u8]>, version: u32, problems: &mu
                     _ => {}
                 }
             }
-            Err(error) => {
-                unreadable += 1;
-                if unreadable <= LISTED {
-                    problems.push(format!("line {number} cannot be read: {error}"));
-                }
-            }
+            Err(error) => unreadable.add(|| format!("line {number} cannot be read: {error}")),
         }
     }
-    if unreadable > LISTED {
-        problems.push(format!("{} further lines cannot be read", unreadable - LISTED));
-    }
+    problems.extend(unreadable.into_lines(|further| format!("{further} further lines cannot be read")));
     if resizes > RESIZES {
         problems.push(format!(
             "the size changes {resizes} times, and only the first {RESIZES} changes are played"
