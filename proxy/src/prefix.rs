@@ -51,6 +51,7 @@ use crate::common::history::History;
 use crate::common::metrics::Metrics;
 use crate::render::renderer::Renderer;
 use crate::render::{LoadError, LocalRenderer, RenderSettings};
+use crate::store::Store;
 use crate::upstream::{ModelCard, Pool};
 
 /// The state of the exact prefix that all trials share.
@@ -65,6 +66,8 @@ pub(crate) struct ExactPrefix {
     audits: Audits,
     asking: Asking,
     upstream: Arc<Pool>,
+    /// Gets the verdicts of audits.
+    store: Store,
     metrics: Arc<Metrics>,
 }
 
@@ -80,6 +83,7 @@ impl ExactPrefix {
     pub(crate) fn start(
         settings: RenderSettings,
         upstream: Arc<Pool>,
+        store: Store,
         metrics: Arc<Metrics>,
     ) -> Result<Arc<Self>, LoadError> {
         let renderer = match &settings.tokenizer {
@@ -88,7 +92,7 @@ impl ExactPrefix {
         };
         let (trust, prover, audits) = (Trust::default(), Prover::start(), Audits::new());
         let asking = Asking::default();
-        Ok(Arc::new(Self { settings, renderer, trust, prover, audits, asking, upstream, metrics }))
+        Ok(Arc::new(Self { settings, renderer, trust, prover, audits, asking, upstream, store, metrics }))
     }
 
     /// Returns the hash of the served model's tokenizer, or `None` if no tokenizer is available.

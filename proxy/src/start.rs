@@ -139,7 +139,8 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
     let flaws = metrics.flaws();
     let upstream =
         Pool::start(settings.upstreams, settings.pool, idle_timeout, policy, store.clone(), flaws)?;
-    let prefix = ExactPrefix::start(settings.render, Arc::clone(&upstream), Arc::clone(&metrics))?;
+    let prefix =
+        ExactPrefix::start(settings.render, Arc::clone(&upstream), store.clone(), Arc::clone(&metrics))?;
     let (draining, stopped) = (CancellationToken::new(), CancellationToken::new());
     let (known, counters) = (Arc::clone(&trials), Arc::clone(&metrics));
     tokio::spawn(evict::watch(known, store.clone(), settings.memory, counters, stopped.clone()));

@@ -28,6 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use format::conversation::{PromptMaker, StoredConversation};
 pub use format::event::PolicyChange;
 pub(crate) use format::event::{CallEntry, Completion, Event, GroupClosed, Opened};
+pub use format::note::{CallNote, CallNoteKind, Pause};
 pub(crate) use open::OpenedStore;
 pub use read::archive::{Archive, Damage, ReadError, Stored, StoredTrial, TrialOutline, read_dir};
 pub use read::follower::ArchiveFollower;
@@ -182,6 +183,13 @@ impl Store {
         outcome(self.reserve().await?.append(event).await)
     }
 
+    /// Writes an event that nobody waits for. The event is lost if the store cannot write.
+    pub(crate) async fn note(&self, event: Event) {
+        if let Ok(place) = self.reserve().await {
+            drop(place.append(event));
+        }
+    }
+
     /// Returns the reason if the store cannot write.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         self.health.check()
@@ -205,9 +213,7 @@ impl Store {
         let latest =
             read.get(read.len().saturating_sub(write::encoder::COMPARED)..).unwrap_or_default().to_vec();
         // Best effort: without this event, the encoder writes the next call in full.
-        if let Ok(place) = self.reserve().await {
-            drop(place.append(Event::Reloaded { trial_id: trial.clone(), latest }));
-        }
+        self.note(Event::Reloaded { trial_id: trial.clone(), latest }).await;
         self.as_delivered(trial, read)
     }
 

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use reqwest::Method;
+use rolltap_proxy::store::{Archive, CallNoteKind};
+use rolltap_rollout::ids::TrialId;
 use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
 
@@ -104,6 +106,15 @@ async fn a_marked_retry_gets_the_answer_whose_agent_left_while_the_disk_failed_a
     assert_eq!(stage.world.upstream.asked(trial.book.page().number).requests, 1);
     stage.ask(&trial, true, HOLD, Some(1)).await.unwrap();
     until_upstream_works(&stage, &trial, 2).await;
+
+    let trial_id = TrialId::new(&trial.book.page().trial_id).unwrap();
+    let is_noted = async || {
+        let archive = Archive::open(&stage.launch.data).unwrap();
+        let (trial, _) = archive.trial(&trial_id).unwrap();
+        matches!((trial.notes(), &*trial.calls), ([note], [call])
+            if note.kind == CallNoteKind::Replayed && note.call_id == call.call_id && note.at >= call.ended_at)
+    };
+    eventually("the captures have the replay of the call", is_noted).await;
 }
 
 #[tokio::test]

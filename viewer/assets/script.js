@@ -62,6 +62,7 @@ const show = (token) => {
   if (run.dataset.version && run.dataset.version !== "-1") parts.push(`version ${run.dataset.version}`);
   if (run.dataset.reason) parts.push(run.dataset.reason);
   if (run.dataset.spliced) parts.push(`spliced into the next prompt (rendered by the template: ${run.dataset.spliced})`);
+  if (run.dataset.audit) parts.push(`audited: the server renders ${run.dataset.audit === "equal" ? "the same" : "other"} ids`);
   if (run.dataset.callId) parts.push(`call ${run.dataset.call}, ${run.dataset.role} (${run.dataset.callId})`);
   if (run.dataset.upstream) parts.push(run.dataset.upstream);
   facts.textContent = parts.join("  ·  ");

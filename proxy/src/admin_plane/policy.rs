@@ -9,7 +9,7 @@ use axum::extract::rejection::JsonRejection;
 use super::AdminPlane;
 use super::error::AdminError;
 use crate::api::{PausePolicy, PolicyStatus, PolicyVersion, SetPolicy};
-use crate::store;
+use crate::store::{self, Event};
 use crate::upstream::policy::Version;
 
 pub(super) async fn status(State(plane): State<Arc<AdminPlane>>) -> Json<PolicyStatus> {
@@ -38,7 +38,8 @@ pub(super) async fn pause(
     body: Result<Option<Json<PausePolicy>>, JsonRejection>,
 ) -> Result<Json<PolicyStatus>, AdminError> {
     let Json(asked) = body?.unwrap_or_default();
-    plane.lifecycle.upstream.policy().hold(true);
+    let began = plane.lifecycle.upstream.policy().pause();
+    plane.note(began).await;
     // Calls are held before the wait, so that none can start in between.
     if asked.wait {
         plane.lifecycle.upstream.load().ended().await;
@@ -47,11 +48,19 @@ pub(super) async fn pause(
 }
 
 pub(super) async fn resume(State(plane): State<Arc<AdminPlane>>) -> Json<PolicyStatus> {
-    plane.lifecycle.upstream.policy().hold(false);
+    let ended = plane.lifecycle.upstream.policy().resume();
+    plane.note(ended).await;
     Json(plane.policy_status())
 }
 
 impl AdminPlane {
+    /// Records the beginning or the end of a pause. A pause takes effect even if the store cannot write.
+    async fn note(&self, change: Option<Event>) {
+        if let Some(event) = change {
+            self.lifecycle.store.note(event).await;
+        }
+    }
+
     fn policy_status(&self) -> PolicyStatus {
         let policy = self.lifecycle.upstream.policy();
         let told = |Version { ordinal, label }| PolicyVersion { version: ordinal, label };

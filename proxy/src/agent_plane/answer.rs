@@ -15,13 +15,15 @@ use crate::agent_plane::error::AgentError;
 use crate::agent_plane::gateway_page;
 use crate::agent_plane::request::AgentRequest;
 use crate::agent_plane::{AgentPlane, AnswerBody, boxed};
+use crate::common::clock;
 use crate::dialect::ResponseAdapter;
 use crate::dialect::error_shape::ErrorShape;
 use crate::dialect::route::CallEndpoint;
 use crate::dialect::upstream_error::UpstreamError;
+use crate::store::{CallNote, CallNoteKind, Event, Store};
 use crate::trial::Trial;
 use crate::trial::call::{CallEnded, InFlightCall};
-use crate::trial::replay::Replay;
+use crate::trial::replay::{Replay, ReplayRecord};
 use crate::trial::retry::Fingerprint;
 use crate::upstream::{self, AnswerError, ReadLimits, UpstreamBody};
 
@@ -55,10 +57,17 @@ pub(super) fn stream(
 }
 
 /// The recorded answer of the equal call whose agent did not receive the end. `None` if there is no such call.
-pub(super) async fn replayed(trial: &Trial, fingerprint: Fingerprint) -> Option<Response<AnswerBody>> {
-    let Replay { head, pieces, kept } = trial.retried(fingerprint)?;
+pub(super) async fn replayed(
+    trial: &Trial,
+    fingerprint: Fingerprint,
+    store: &Store,
+) -> Option<Response<AnswerBody>> {
+    let Replay { head, pieces, record } = trial.retried(fingerprint)?;
+    let ReplayRecord { call_id, kept } = record?;
     // An answer whose record failed is sampled again: a record that may come later must not be trained twice.
-    kept?.await.ok()?;
+    kept.await.ok()?;
+    let note = CallNote { call_id, kind: CallNoteKind::Replayed, at: clock::now() };
+    store.note(Event::Noted { trial_id: trial.opened().facts.trial_id.clone(), note }).await;
     let frames = pieces.into_iter().map(|piece| Ok::<_, std::io::Error>(Frame::data(piece)));
     let mut response = Response::new(boxed(StreamBody::new(stream::iter(frames))));
     *response.status_mut() = head.status;

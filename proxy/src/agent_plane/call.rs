@@ -75,7 +75,7 @@ impl AgentPlane {
         let mark = Mark::of(&request.parts.headers);
         let fingerprint = (mark != Mark::None).then(|| Fingerprint::of(request.path, &request.body));
         if let (Mark::Retry, Some(fingerprint)) = (mark, fingerprint)
-            && let Some(replayed) = answer::replayed(request.trial, fingerprint).await
+            && let Some(replayed) = answer::replayed(request.trial, fingerprint, &self.lifecycle.store).await
         {
             return Ok(replayed);
         }

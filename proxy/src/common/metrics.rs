@@ -97,6 +97,15 @@ pub(crate) enum Audit {
 impl Audit {
     const ALL: [Self; 4] = [Self::Equal, Self::Different, Self::Unanswered, Self::Failed];
 
+    /// Whether the server's ids are those of the proxy. `None` if there was nothing to compare.
+    pub(crate) fn verdict(self) -> Option<bool> {
+        match self {
+            Self::Equal => Some(true),
+            Self::Different => Some(false),
+            Self::Unanswered | Self::Failed => None,
+        }
+    }
+
     fn as_str(self) -> &'static str {
         match self {
             Self::Equal => "equal",

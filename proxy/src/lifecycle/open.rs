@@ -188,9 +188,13 @@ mod tests {
         let settings = PoolSettings::default();
         let upstream = Pool::start(Vec::new(), settings, patience, policy, store.clone(), flaws).unwrap();
         let metrics = Arc::new(Metrics::new());
-        let prefix =
-            ExactPrefix::start(RenderSettings::default(), Arc::clone(&upstream), Arc::clone(&metrics))
-                .unwrap();
+        let prefix = ExactPrefix::start(
+            RenderSettings::default(),
+            Arc::clone(&upstream),
+            store.clone(),
+            Arc::clone(&metrics),
+        )
+        .unwrap();
         let lifecycle = Lifecycle {
             trials: Arc::default(),
             feed: Feed::new(Ledger::default()).0,

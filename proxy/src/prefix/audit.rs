@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rolltap_rollout::call::Call;
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::token::TokenId;
 use serde_json::Value;
@@ -14,9 +15,11 @@ use tokio::sync::Semaphore;
 use super::memory::PendingAnswer;
 use super::request_kind::RequestKind;
 use super::{ExactPrefix, Ready};
+use crate::common::clock;
 use crate::common::history::History;
 use crate::common::metrics::Audit;
 use crate::render::upstream::UpstreamRenderer;
+use crate::store::{CallNote, CallNoteKind, Event};
 
 /// The first spliced prompt is audited, and then one of this many.
 const EVERY: u64 = 64;
@@ -36,8 +39,8 @@ impl Audits {
 }
 
 impl ExactPrefix {
-    /// Starts an audit of a spliced prompt if the prompt is due. The caller does not wait for the result.
-    pub(super) fn audit_later(self: &Arc<Self>, trial: &TrialId, seed: &PendingAnswer) {
+    /// Starts an audit of the call's spliced prompt if it is due. The caller does not wait for the result.
+    pub(super) fn audit_later(self: &Arc<Self>, call: &Call, seed: &PendingAnswer) {
         if !self.audits.spliced.fetch_add(1, Ordering::Relaxed).is_multiple_of(EVERY) {
             return;
         }
@@ -54,10 +57,15 @@ impl ExactPrefix {
         };
         // The last call of a runtime may end while the runtime shuts down.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (prefix, ready, trial, seed) = (Arc::clone(self), Arc::clone(ready), trial.clone(), seed.clone());
+        let (prefix, ready, seed) = (Arc::clone(self), Arc::clone(ready), seed.clone());
+        let (trial_id, call_id) = (call.trial_id.clone(), call.call_id.clone());
         runtime.spawn(async move {
-            let outcome = prefix.audit(ready, &trial, seed).await;
+            let outcome = prefix.audit(ready, &trial_id, seed).await;
             prefix.metrics.audited(outcome);
+            if let Some(is_equal) = outcome.verdict() {
+                let note = CallNote { call_id, kind: CallNoteKind::Audited { is_equal }, at: clock::now() };
+                prefix.store.note(Event::Noted { trial_id, note }).await;
+            }
             drop(turn);
         });
     }

@@ -162,7 +162,7 @@ impl Plan {
         self.prefix.metrics.prompt(&self.continuation);
         // Skip failed calls: their trial may be sealed and have no replica any more.
         if self.ids.is_some() && call.status == CallStatus::Complete {
-            self.prefix.audit_later(&call.trial_id, &self.seed);
+            self.prefix.audit_later(call, &self.seed);
         }
         // Prove the prompts now, because the next turn needs the result.
         for node in memory.answered(&self.seed, call, &answers) {

@@ -6,6 +6,7 @@ pub(super) mod conversation;
 pub(super) mod dictionary;
 pub(super) mod event;
 pub(super) mod logprobs;
+pub(super) mod note;
 pub(super) mod record;
 pub(super) mod segment;
 pub(super) mod varint;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use rolltap_rollout::call::Call;
 use tokio::sync::{Notify, Semaphore, mpsc};
 
+use super::format::note::{Pause, current_pause};
 use super::format::segment::SegmentId;
 use super::health::{EndOfThread, Health};
 use super::read::recovery::{self, Scan, Unfinished};
@@ -38,6 +39,8 @@ pub(crate) struct OpenedStore {
     pub(crate) closed_groups: Vec<GroupClosed>,
     /// The highest number of a completion or closing.
     pub(crate) last_sequence: u64,
+    /// The pause in which the previous process ended. `None` if there was none.
+    pub(super) pause: Option<Pause>,
     pub(super) unfinished: Vec<Unfinished>,
 }
 
@@ -66,7 +69,7 @@ impl Store {
             .for_each(|damage| tracing::error!(%damage, "a part of the captures cannot be read"));
         let segment = last_segment(data_dir, &looked).map_err(|error| refused(&error))?;
         let Scan { trials, policy, closed_groups, last_sequence, forgotten_through, .. } = looked;
-        let Scan { index, unfinished, latest, .. } = looked;
+        let Scan { index, unfinished, latest, pauses, .. } = looked;
 
         let (tell_forgotten, forgotten) = mpsc::unbounded_channel();
         let (health, unsynced, is_ending) = (Health::new(), Unsynced::default(), Arc::default());
@@ -127,14 +130,20 @@ impl Store {
             forgotten_through,
             closed_groups,
             last_sequence,
+            pause: current_pause(&pauses),
             unfinished,
         })
     }
 }
 
 impl OpenedStore {
-    /// Records each call that was in flight when the previous process ended as interrupted.
+    /// Records each call that was in flight when the previous process ended as interrupted, and the end of its pause.
     pub(crate) async fn note_interrupted(&mut self) -> Result<(), StoreError> {
+        if let Some(pause) = self.pause.take() {
+            // A process starts without a pause.
+            let ended = Pause { ended_at: Some(clock::now()), ..pause };
+            self.store.append(Event::Paused(ended)).await?;
+        }
         for Unfinished { trial_id, call_id, at } in self.unfinished.drain(..) {
             let call = Call::interrupted(call_id, trial_id, at, clock::now());
             self.store.append(Event::Call(CallEntry { call: Arc::new(call), told: None })).await?;

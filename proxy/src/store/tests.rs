@@ -2,6 +2,7 @@
 
 mod following;
 mod group_commit;
+mod notes;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -18,7 +18,7 @@ use crate::store::{self, CallEntry, Durable, QueueSlot, StoreError};
 use crate::trial::Trial;
 use crate::trial::disconnect::{self, Gateway, Progress};
 use crate::trial::observer::{self, CallObserver};
-use crate::trial::replay::{Replay, ReplayHead};
+use crate::trial::replay::{Replay, ReplayHead, ReplayRecord};
 use crate::trial::retry::Fingerprint;
 use crate::trial::stream::{Broken, ReadOutcome, Streaming};
 use crate::upstream::UpstreamBody;
@@ -118,7 +118,7 @@ impl InFlightCall {
     pub(crate) fn answer_begins(&self, head: &response::Parts) {
         if self.fingerprint.is_some() {
             let head = ReplayHead { status: head.status, headers: head.headers.clone() };
-            self.lock().undelivered = Some(Replay { head, pieces: Vec::new(), kept: None });
+            self.lock().undelivered = Some(Replay { head, pieces: Vec::new(), record: None });
         }
     }
 
@@ -217,7 +217,9 @@ impl InFlightCall {
         self.observer.ended(&records, sending);
         state.records = records;
         state.undelivered = state.undelivered.take().filter(|_| is_complete);
-        state.undelivered.iter_mut().for_each(|answer| answer.kept = Some(kept.clone()));
+        if let (Some(answer), Some(call)) = (&mut state.undelivered, state.records.first()) {
+            answer.record = Some(ReplayRecord { call_id: call.call_id.clone(), kept: kept.clone() });
+        }
         if let Some(waiting) = live.waiting {
             waiting.wake();
         }
@@ -244,7 +246,7 @@ impl InFlightCall {
             // No connection waits for the record any more, but it is written nevertheless.
             drop(self.end_locked(&mut state, status, error));
         }
-        let undelivered = state.undelivered.take().filter(|answer| answer.kept.is_some());
+        let undelivered = state.undelivered.take().filter(|answer| answer.record.is_some());
         drop(state);
         if let (Some(fingerprint), Some(answer)) = (self.fingerprint, undelivered) {
             self.trial.undelivered(fingerprint, answer);

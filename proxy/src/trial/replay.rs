@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
+use rolltap_rollout::ids::CallId;
 
 use crate::trial::call::SharedDurable;
 
@@ -18,6 +19,14 @@ pub(crate) struct Replay {
     pub(crate) head: ReplayHead,
     /// The body, in the pieces that were made for the agent.
     pub(crate) pieces: Vec<Bytes>,
-    /// The wait for the record of the answer. `None` until the answer is complete.
-    pub(crate) kept: Option<SharedDurable>,
+    /// The record of the answer. `None` until the answer is complete.
+    pub(crate) record: Option<ReplayRecord>,
+}
+
+/// The record of an answer.
+#[derive(Clone, Debug)]
+pub(crate) struct ReplayRecord {
+    pub(crate) call_id: CallId,
+    /// Resolves once the record is durable.
+    pub(crate) kept: SharedDurable,
 }

@@ -4,16 +4,18 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use jiff::Timestamp;
 use tokio::sync::watch;
 
 use crate::common::clock;
-use crate::store::{Durable, Event, PolicyChange, QueueSlot};
+use crate::store::{Durable, Event, Pause, PolicyChange, QueueSlot};
 
 /// The labels so far, the current version, and whether calls are held back.
 #[derive(Debug)]
 pub(crate) struct Policy {
     state: Mutex<PolicyState>,
-    paused: watch::Sender<bool>,
+    /// The beginning of the current pause. `None` if calls may go upstream.
+    paused: watch::Sender<Option<Timestamp>>,
 }
 
 #[derive(Debug)]
@@ -55,7 +57,7 @@ impl Policy {
             }
             state.is_set = change.is_set;
         }
-        Self { state: Mutex::new(state), paused: watch::Sender::new(false) }
+        Self { state: Mutex::new(state), paused: watch::Sender::new(None) }
     }
 
     /// Returns the current version.
@@ -112,19 +114,32 @@ impl Policy {
         (0..state.labels.len()).map(|index| state.version(index)).collect()
     }
 
-    /// Begins or ends a pause, in which new calls are held back.
-    pub(crate) fn hold(&self, is_paused: bool) {
-        self.paused.send_replace(is_paused);
+    /// Begins a pause, in which new calls are held back. Returns the event for the store, or `None` if the pause has
+    /// already begun.
+    pub(crate) fn pause(&self) -> Option<Event> {
+        let began_at = clock::now();
+        let has_begun = self.paused.send_if_modified(|paused| {
+            let is_new = paused.is_none();
+            paused.get_or_insert(began_at);
+            is_new
+        });
+        has_begun.then_some(Event::Paused(Pause { began_at, ended_at: None }))
+    }
+
+    /// Ends the pause. Returns the event for the store, or `None` if there is no pause.
+    pub(crate) fn resume(&self) -> Option<Event> {
+        let began_at = self.paused.send_replace(None)?;
+        Some(Event::Paused(Pause { began_at, ended_at: Some(clock::now()) }))
     }
 
     pub(crate) fn is_paused(&self) -> bool {
-        *self.paused.borrow()
+        self.paused.borrow().is_some()
     }
 
     /// Resolves once calls may go upstream.
     pub(crate) async fn resumed(&self) {
         // The wait cannot fail: `self` holds the sender.
-        let _ = self.paused.subscribe().wait_for(|is_paused| !is_paused).await;
+        let _ = self.paused.subscribe().wait_for(Option::is_none).await;
     }
 
     fn lock(&self) -> MutexGuard<'_, PolicyState> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use reqwest::StatusCode;
 use rolltap_proxy::api::{PolicyStatus, TrialOpened};
+use rolltap_proxy::store::Archive;
 use rolltap_proxy::{PoolSettings, Settings};
 use rolltap_rollout::call::{Call, CallStatus};
 use rolltap_rollout::check::{Captured, Options, check_trial};
@@ -189,6 +190,11 @@ async fn a_pause_holds_new_calls_and_lets_them_go() {
     assert_eq!(response.status(), StatusCode::OK);
     let call = only_call(&stage, &trial).await;
     assert_eq!((call.policy_version, call.straddles_versions), (1, false));
+    let ended = async || {
+        let archive = Archive::open(stage.data.path()).unwrap();
+        matches!(archive.pauses(), [pause] if pause.ended_at.is_some_and(|end| end >= pause.began_at))
+    };
+    eventually("the captures have the pause", ended).await;
     let drop_them = stage.http.post(stage.admin("/v1/policy/pause")).json(&json!({"mode": "drop"}));
     assert!(drop_them.send().await.unwrap().status().is_client_error());
 }

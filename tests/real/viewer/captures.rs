@@ -77,14 +77,16 @@ impl Captures {
     }
 
     /// Records a trial that makes the same call some number of times, and returns its id. The policy version changes
-    /// before each repetition.
+    /// in a pause before each repetition.
     pub(crate) fn record_calls(&self, task: &str, message: &str, times: usize) -> String {
         let (id, url) = self.open(task);
         let messages = json!([{"role": "user", "content": message}]);
         let call = json!({"model": "sim", "messages": messages, "user": message});
         for time in 0..times {
             if time > 0 {
+                self.send(Method::POST, "/v1/policy/pause", &json!({"wait": true}));
                 self.send(Method::POST, "/v1/policy", &json!({"version": format!("step-{time}")}));
+                self.send(Method::POST, "/v1/policy/resume", &json!({}));
             }
             self.send(Method::POST, &url, &call);
         }

@@ -1,6 +1,8 @@
 //! Trials of real parts: the terminal agent in Docker, Claude Code and a forked conversation, each on vLLM.
 
+use rolltap_proxy::store::Archive;
 use rolltap_rollout::row::RolloutRow;
+use rolltap_testing::eventually;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
@@ -142,6 +144,11 @@ fn a_token_of_each_branch_of_a_forked_trial_is_reached_by_keys_alone() {
         other.add_user_message("That way.");
         other.ask(&asked).await;
         let rows = stage.rollout(&trial).await;
+        // The first spliced prompt is audited after its answer.
+        let is_audited = async || {
+            !Archive::open(stage.data()).unwrap().trial(&trial.trial_id).unwrap().0.notes().is_empty()
+        };
+        eventually("vLLM has rendered the first spliced prompt", is_audited).await;
         (stage, rows)
     });
     let causes: Vec<_> = rows.iter().map(|row| row.branch_cause.as_str()).collect();
@@ -151,7 +158,15 @@ fn a_token_of_each_branch_of_a_forked_trial_is_reached_by_keys_alone() {
     for row in &rows {
         walk(&browser, &view, &stage, row);
     }
-    browser.open(&view.page(&trial_page(&stage, &rows[0])));
+    let trial = trial_page(&stage, &rows[0]);
+    browser.open(&view.page(&format!("{trial}/branches/0")));
+    let page = browser.text("document.querySelector('main').textContent");
+    assert!(page.contains("audited: the server renders the same ids"), "{page}");
+    assert!(
+        browser.value("document.querySelectorAll('#tokens .spliced[data-audit=equal]').length") == 2,
+        "{page}"
+    );
+    browser.open(&view.page(&trial));
     assert_eq!(browser.value("document.querySelectorAll('.tree circle').length"), 3);
     let drawn = browser.text("document.querySelector('.tree').textContent");
     assert!(drawn.contains("0: first_call") && drawn.contains("1: fork"), "{drawn}");

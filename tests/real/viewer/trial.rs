@@ -44,7 +44,7 @@ fn the_tree_of_a_trial_leads_to_its_branches_and_calls() {
 
 #[test]
 #[ignore = "needs Chromium: run ./scripts/test"]
-fn the_timeline_marks_repeated_requests_and_versions() {
+fn the_timeline_marks_repeated_requests_pauses_and_versions() {
     let captures = Captures::answering("an answer");
     let trial = captures.record_calls("task", "the same question", 3);
     let view = Server::view(&captures.data());
@@ -54,7 +54,9 @@ fn the_timeline_marks_repeated_requests_and_versions() {
     assert_eq!(marks.matches('↻').count(), 2, "{marks}");
     assert!(marks.contains("version 1") && marks.contains("version 2"), "{marks}");
     assert_eq!(browser.value("document.querySelectorAll('.timeline line.version').length"), 2);
+    assert_eq!(browser.value("document.querySelectorAll('.timeline rect.pause').length"), 2);
     let page = browser.text("document.querySelector('main').textContent");
+    assert!(page.contains("The trainer paused 2 times"), "{page}");
     assert!(page.contains("repeats the request of an earlier call") && page.contains(", repeats "), "{page}");
     assert_eq!(refusals(&browser), [""; 0]);
 }

@@ -1,7 +1,8 @@
 //! Reads trials from a capture store, beside a proxy that may be running.
 
+use jiff::Timestamp;
 use rolltap_orchestrator::export::without_rows;
-use rolltap_proxy::store::{Archive, Damage, PolicyChange, StoredTrial};
+use rolltap_proxy::store::{Archive, Damage, Pause, PolicyChange, StoredTrial};
 use rolltap_rollout::ids::TrialId;
 use rolltap_rollout::row::RolloutRow;
 
@@ -30,6 +31,8 @@ pub(super) fn read_trial(archive: &Archive, id: &str, content: &mut TrialContent
     content.rows = archive.rows(&trial, None);
     content.export = export_facts(archive, &trial, found, content.rows.is_empty());
     content.version_changes = version_changes(archive, &content.entry);
+    content.pauses = pauses(archive, &content.entry);
+    content.notes = trial.notes().to_vec();
     content.calls = trial.calls.into_iter().zip(trial.told).collect();
 }
 
@@ -48,6 +51,20 @@ fn version_changes(archive: &Archive, entry: &TrialEntry) -> Vec<PolicyChange> {
     let is_before = |change: &PolicyChange| entry.opened_at.is_some_and(|opened| change.at < opened);
     let is_after = |change: &PolicyChange| entry.sealed_at.is_some_and(|sealed| change.at > sealed);
     changes.filter(|change| !is_before(change) && !is_after(change)).cloned().collect()
+}
+
+/// Returns the pauses while the trial was open.
+fn pauses(archive: &Archive, entry: &TrialEntry) -> Vec<Pause> {
+    let all = archive.pauses();
+    let known = all.iter().enumerate().filter(|(index, pause)| {
+        // Only the last pause can last. The end of an earlier one was in a segment that is removed.
+        pause.ended_at.is_some() || index + 1 == all.len()
+    });
+    let is_before =
+        |end: Option<Timestamp>| end.zip(entry.opened_at).is_some_and(|(end, opened)| end < opened);
+    let is_after = |begin: Timestamp| entry.sealed_at.is_some_and(|sealed| begin > sealed);
+    let of_trial = known.filter(|(_, pause)| !is_before(pause.ended_at) && !is_after(pause.began_at));
+    of_trial.map(|(_, pause)| *pause).collect()
 }
 
 /// Returns what an export knows of the trial. Like an export, it ignores a half-written last record.

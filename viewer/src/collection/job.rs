@@ -225,6 +225,8 @@ impl JobContent {
             rows: Vec::new(),
             calls: Vec::new(),
             version_changes: Vec::new(),
+            pauses: Vec::new(),
+            notes: Vec::new(),
             recomputed: Vec::new(),
             export,
             files,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use rolltap_proxy::store::{Damage, PolicyChange, StoredConversation, TrialOutline};
+use rolltap_proxy::store::{CallNote, Damage, Pause, PolicyChange, StoredConversation, TrialOutline};
 use rolltap_rollout::call::Call;
 use rolltap_rollout::check::recomputation::RecomputedRow;
 use rolltap_rollout::conversation::Conversations;
@@ -91,6 +91,10 @@ pub struct TrialContent {
     pub calls: Vec<CapturedCall>,
     /// The changes of the policy version while the trial was open.
     pub version_changes: Vec<PolicyChange>,
+    /// The pauses of the trainer that began before the trial was sealed and lasted after it was opened.
+    pub pauses: Vec<Pause>,
+    /// The notes about the calls: answers that a retry got from the record, and audits of spliced prompts.
+    pub notes: Vec<CallNote>,
     /// The lines of the trial in the report of a recomputation.
     pub recomputed: Vec<RecomputedRow>,
     /// The facts that an export of the job has of the trial in addition to its rows.

@@ -1,5 +1,6 @@
 //! How the prompts of a branch's calls came to be, as the proxy recorded it.
 
+use rolltap_proxy::store::CallNoteKind;
 use rolltap_rollout::branch_cause::BranchCause;
 use rolltap_rollout::call::{Call, Choice};
 use rolltap_rollout::continuation::{AnswerRef, Class, Continuation};
@@ -18,6 +19,8 @@ pub(crate) enum PromptSource {
         tokens: Option<usize>,
         /// How the template's rendering of the answer compares with the sampled tokens.
         class: Class,
+        /// The result of the audit. `None` if the prompt was not audited.
+        audit: Option<Audit>,
     },
     /// The server rendered the whole conversation again.
     Rendered {
@@ -27,10 +30,42 @@ pub(crate) enum PromptSource {
     },
 }
 
+/// The comparison of two renderings of a spliced prompt's messages: the server's and the proxy's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Audit {
+    /// The token ids are equal.
+    Equal,
+    /// The token ids differ.
+    Different,
+}
+
+impl Audit {
+    fn of(trial: &TrialContent, call_id: &str) -> Option<Self> {
+        let mut notes = trial.notes.iter().filter(|note| note.call_id.as_str() == call_id);
+        notes.find_map(|note| match note.kind {
+            CallNoteKind::Audited { is_equal: true } => Some(Self::Equal),
+            CallNoteKind::Audited { is_equal: false } => Some(Self::Different),
+            CallNoteKind::Replayed => None,
+        })
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Equal => "equal",
+            Self::Different => "different",
+        }
+    }
+}
+
 impl PromptSource {
     /// Returns the source of a call's prompt. `None` if it was not recorded.
     pub(crate) fn of(trial: &TrialContent, span: &CallSpan) -> Option<Self> {
-        Self::recorded(trial.call(&span.call_id)?.continuation.as_ref()?, |id| trial.call(id))
+        let mut source =
+            Self::recorded(trial.call(&span.call_id)?.continuation.as_ref()?, |id| trial.call(id))?;
+        if let Self::Spliced { audit, .. } = &mut source {
+            *audit = Audit::of(trial, &span.call_id);
+        }
+        Some(source)
     }
 
     fn recorded<'c>(continuation: &Continuation, call: impl Fn(&str) -> Option<&'c Call>) -> Option<Self> {
@@ -40,17 +75,30 @@ impl PromptSource {
                 let length =
                     |(call, choice): (&Call, &Choice)| call.prompt_token_ids.len() + choice.token_ids.len();
                 let tokens = call(parent.call_id.as_str()).and_then(|call| answer(call, parent)).map(length);
-                Self::Spliced { tokens, class: *class }
+                Self::Spliced { tokens, class: *class, audit: None }
             }
             Continuation::Rendered { cause, class, .. } => Self::Rendered { cause: *cause, class: *class },
         })
     }
 
-    /// Returns the template's verdict on the answer before the first `end` tokens, if the prompt has these as captured.
-    pub(crate) fn splices(&self, end: usize) -> Option<Class> {
+    /// Whether the prompt has the first `end` tokens of its predecessor as captured.
+    pub(crate) fn splices(&self, end: usize) -> bool {
+        matches!(self, Self::Spliced { tokens: Some(tokens), .. } if end <= *tokens)
+    }
+
+    /// Returns how the template renders the spliced answer. `None` if the prompt is not spliced.
+    pub(crate) fn class(&self) -> Option<Class> {
         match self {
-            Self::Spliced { tokens: Some(tokens), class } if end <= *tokens => Some(*class),
-            Self::Fresh { .. } | Self::Spliced { .. } | Self::Rendered { .. } => None,
+            Self::Spliced { class, .. } => Some(*class),
+            Self::Fresh { .. } | Self::Rendered { .. } => None,
+        }
+    }
+
+    /// Returns the result of the audit of a spliced prompt, or `None` if there was no audit.
+    pub(crate) fn audit(&self) -> Option<Audit> {
+        match self {
+            Self::Spliced { audit, .. } => *audit,
+            Self::Fresh { .. } | Self::Rendered { .. } => None,
         }
     }
 }
@@ -129,8 +177,11 @@ mod tests {
             })
         };
         let known = source(1).unwrap();
-        assert_eq!(known, PromptSource::Spliced { tokens: Some(5), class: Class::Respelled });
-        assert_eq!((known.splices(5), known.splices(6)), (Some(Class::Respelled), None));
-        assert_eq!(source(0), Some(PromptSource::Spliced { tokens: None, class: Class::Respelled }));
+        assert_eq!(known, PromptSource::Spliced { tokens: Some(5), class: Class::Respelled, audit: None });
+        assert_eq!((known.splices(5), known.splices(6)), (true, false));
+        assert_eq!(
+            source(0),
+            Some(PromptSource::Spliced { tokens: None, class: Class::Respelled, audit: None })
+        );
     }
 }

@@ -1,7 +1,11 @@
 //! The calls of a trial in order of time, and which of them repeat a request.
 
-use rolltap_proxy::store::StoredConversation;
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use rolltap_proxy::store::{CallNote, CallNoteKind, StoredConversation};
 use rolltap_rollout::call::Call;
+use rolltap_rollout::ids::CallId;
 
 use crate::collection::CapturedCall;
 
@@ -12,16 +16,21 @@ pub(crate) struct Bar<'t> {
     pub(crate) conversation: Option<&'t StoredConversation>,
     /// The latest call with the same request that had ended before. `None` if there is none.
     pub(crate) repeats: Option<&'t Call>,
+    /// When the recorded answer of the call was given to a retry. `None` if no retry got the answer.
+    pub(crate) replayed_at: Option<Timestamp>,
 }
 
 /// Returns the first `most` calls, in order of their start.
-pub(crate) fn bars(calls: &[CapturedCall], most: usize) -> Vec<Bar<'_>> {
+pub(crate) fn bars<'t>(calls: &'t [CapturedCall], notes: &[CallNote], most: usize) -> Vec<Bar<'t>> {
+    let replays = notes.iter().filter(|note| note.kind == CallNoteKind::Replayed);
+    let replays: HashMap<&CallId, Timestamp> = replays.map(|note| (&note.call_id, note.at)).collect();
     let mut sorted: Vec<_> = calls.iter().collect();
     sorted.sort_by_key(|(call, _)| (call.started_at, &call.call_id));
     sorted.truncate(most);
     let mut bars: Vec<Bar<'_>> = Vec::with_capacity(sorted.len());
     for (call, conversation) in sorted {
-        let mut bar = Bar { call, conversation: conversation.as_deref(), repeats: None };
+        let replayed_at = replays.get(&call.call_id).copied();
+        let mut bar = Bar { call, conversation: conversation.as_deref(), repeats: None, replayed_at };
         let repeated = bars.iter().rev().find(|earlier| {
             // Agents send equal requests at the same time to get several answers. Such a call repeats nothing.
             earlier.call.ended_at <= call.started_at && earlier.has_request_of(&bar)
@@ -59,9 +68,8 @@ impl Bar<'_> {
 mod tests {
     use std::sync::Arc;
 
-    use jiff::Timestamp;
     use rolltap_proxy::store::PromptMaker;
-    use rolltap_rollout::ids::{CallId, TrialId};
+    use rolltap_rollout::ids::TrialId;
     use rolltap_rollout::token::TokenId;
 
     use super::*;
@@ -89,7 +97,7 @@ mod tests {
             call("d", 4, 6, "one"),
             call("e", 7, 8, "two"),
         ];
-        let bars = bars(&calls, 10);
+        let bars = bars(&calls, &[], 10);
         let repeats: Vec<_> = bars
             .iter()
             .map(|bar| (bar.call.call_id.as_str(), bar.repeats.map(|call| call.call_id.as_str())))
@@ -107,7 +115,7 @@ mod tests {
         };
         let calls =
             [of("a", 0, &[1, 2]), of("b", 2, &[1, 2]), of("c", 4, &[1, 3]), of("d", 6, &[]), of("e", 8, &[])];
-        let repeated = bars(&calls, 10).iter().filter(|bar| bar.repeats.is_some()).count();
+        let repeated = bars(&calls, &[], 10).iter().filter(|bar| bar.repeats.is_some()).count();
         assert_eq!(repeated, 1);
     }
 }

@@ -1,6 +1,6 @@
 //! Numbers and times as texts of a page.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rolltap_orchestrator::common::words::spaced;
 
 /// The text for a value that is not known.
@@ -24,7 +24,12 @@ pub(crate) fn reward(reward: Option<f64>) -> String {
 
 /// Returns the time from one moment to another, in the unit that fits.
 pub(crate) fn duration(from: Timestamp, to: Timestamp) -> String {
-    let seconds = to.duration_since(from).as_secs_f64();
+    length(to.duration_since(from))
+}
+
+/// Returns a length of time, in the unit that fits.
+pub(crate) fn length(time: SignedDuration) -> String {
+    let seconds = time.as_secs_f64();
     match seconds {
         ..1.0 => format!("{} ms", (seconds * 1000.0).round()),
         1.0..120.0 => format!("{} s", decimal(seconds, 1)),

@@ -7,17 +7,22 @@ use super::format::count;
 use super::tokens::TokenTexts;
 use crate::collection::TrialContent;
 use crate::figures::diff::{Step, TokenDiff, diff};
-use crate::figures::prompts::{Departure, PromptSource, departure, verdict};
+use crate::figures::prompts::{Audit, Departure, PromptSource, departure, verdict};
 
 /// Describes the source of a prompt. Nothing if it was not recorded.
 pub(crate) fn source(source: Option<&PromptSource>) -> Markup {
     html! { @match source {
         None => {},
         Some(PromptSource::Fresh { cause }) => { "rendered: new conversation (" (cause) ")" },
-        Some(PromptSource::Spliced { tokens, class }) => {
+        Some(PromptSource::Spliced { tokens, class, audit }) => {
             "spliced"
             @if let Some(tokens) = tokens { " " (count(*tokens as u64)) " tokens" }
             "; rendered by the template, the answer is " (verdict(*class))
+            @match audit {
+                None => {},
+                Some(Audit::Equal) => { "; audited: the server renders the same ids" },
+                Some(Audit::Different) => { "; " span.failure { "audited: the server renders other ids" } },
+            }
         },
         Some(PromptSource::Rendered { cause, class }) => {
             "rendered again: " (cause)

@@ -5,7 +5,7 @@ use rolltap_rollout::row::RolloutRow;
 use tokenizers::Tokenizer;
 
 use crate::collection::TrialContent;
-use crate::figures::prompts::{PromptSource, verdict};
+use crate::figures::prompts::{Audit, PromptSource, verdict};
 use crate::figures::recompute::{Difference, Recomputed};
 use crate::figures::runs::{Run, runs};
 
@@ -94,14 +94,16 @@ fn run_of(
         (true, true, true) => "trained",
     };
     let upstream = call.and_then(|call| trial.call(&call.call_id)?.upstream.as_deref());
-    let next = run.call.map(|call| call + 1);
-    let spliced = next.and_then(|next| sources.get(next)?.as_ref()?.splices(run.tokens.end)).map(verdict);
+    let next = run.call.and_then(|call| sources.get(call + 1)?.as_ref());
+    let splice = next.filter(|next| next.splices(run.tokens.end));
+    let spliced = splice.and_then(PromptSource::class).map(verdict);
+    let audit = splice.and_then(PromptSource::audit).map(Audit::as_str);
     html! {
         span class={ "run " (kind) @if spliced.is_some() { " spliced" } } data-kind=(kind) data-version=(run.version)
             data-version-class=(run.version.rem_euclid(6))
             data-call=(run.call.map_or(0, |call| call + 1)) data-call-class=(run.call.unwrap_or(0) % 6)
             data-call-id=[call.map(|call| &call.call_id)] data-role=[call.map(|call| &call.role)]
-            data-upstream=[upstream] data-spliced=[spliced] {
+            data-upstream=[upstream] data-spliced=[spliced] data-audit=[audit] {
             @for at in run.tokens.clone() {
                 @let difference = recomputed.and_then(|recomputed| recomputed.tokens.get(&at));
                 (token(row, run.is_sampled, at, difference, texts))
@@ -160,7 +162,9 @@ pub(crate) fn legend(has_differences: bool) -> Markup {
             }
             span.of-mask { span.swatch.trained { "trained" } " " span.swatch.elsewhere { "trained on another branch" } " "
                 span.swatch.masked { "sampled, not trainable" } " " span.swatch.prompt { "prompt" } }
-            span.of-splices { span.swatch.spliced { "underlined" } " captured ids that the next prompt has again as they are " }
+            span.of-splices { span.swatch.spliced { "dotted" } " captured ids that the next prompt has again as they are; "
+                span.swatch.spliced data-audit="equal" { "solid" } " audited with equal ids; "
+                span.swatch.spliced data-audit="different" { "double" } " audited with other ids " }
             @if has_differences { (super::recompute::legend()) }
         }
     }

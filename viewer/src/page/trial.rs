@@ -17,7 +17,7 @@ use crate::figures::timeline::{Bar, bars};
 pub(crate) fn page(links: &Links, job: &Job, trial: &TrialContent) -> Markup {
     let entry = &trial.entry;
     let files = trial.files.list();
-    let bars = bars(&trial.calls, CALLS);
+    let bars = bars(&trial.calls, &trial.notes, CALLS);
     let main = html! {
         h1 { (entry.id) }
         p.facts {
@@ -33,7 +33,7 @@ pub(crate) fn page(links: &Links, job: &Job, trial: &TrialContent) -> Markup {
         @if Screens::are_in(&files) {
             p { a href=(links.screens(job.name(), &entry.id)) { "Screens of the terminal, step by step" } }
         }
-        @if !bars.is_empty() { (timeline(&bars, &trial.version_changes)) }
+        @if !bars.is_empty() { (timeline(&bars, &trial.version_changes, &trial.pauses)) }
         (branches(links, job, trial))
         (super::records::links(links, job, trial))
         @if !bars.is_empty() { (calls(&bars, trial.calls.len())) }
@@ -153,7 +153,7 @@ fn calls(bars: &[Bar<'_>], all: usize) -> Markup {
                 th scope="col" { "Whole" } th.number scope="col" { "Version" } th scope="col" { "Upstream" }
                 th scope="col" { "Answer" }
             } }
-            tbody { @for Bar { call, conversation, repeats } in bars { tr {
+            tbody { @for Bar { call, conversation, repeats, replayed_at } in bars { tr {
                 th scope="row" { code { (call.call_id) } }
                 td { (dialect(call.dialect)) }
                 td { (call.role.as_str()) }
@@ -161,6 +161,9 @@ fn calls(bars: &[Bar<'_>], all: usize) -> Markup {
                     @for flaw in &call.flaws { " " span.failure { (flaw.as_str()) } }
                     @if let Some(repeated) = repeats {
                         ", repeats " code { (repeated.call_id) } " (" (repeated.status.as_str()) ")"
+                    }
+                    @if let Some(at) = replayed_at {
+                        ", its recorded answer was given to a retry after " (duration(call.ended_at, *at))
                     }
                 }
                 td.number { (count(call.prompt_token_ids.len() as u64)) }

@@ -29,8 +29,9 @@ async fn prefix() -> (Arc<ExactPrefix>, tempfile::TempDir) {
     let OpenedStore { store, .. } = Store::open(data.path(), StoreSettings::default()).unwrap();
     let (policy, patience) = (Arc::new(Policy::restored(&[])), Duration::from_secs(30));
     let (settings, flaws) = (PoolSettings::default(), FlawCounts::default());
-    let pool = Pool::start(vec![address], settings, patience, policy, store, flaws).unwrap();
-    (ExactPrefix::start(RenderSettings::default(), pool, Arc::new(Metrics::new())).unwrap(), data)
+    let pool = Pool::start(vec![address], settings, patience, policy, store.clone(), flaws).unwrap();
+    let metrics = Arc::new(Metrics::new());
+    (ExactPrefix::start(RenderSettings::default(), pool, store, metrics).unwrap(), data)
 }
 
 #[tokio::test]

@@ -35,11 +35,17 @@ impl Stage {
         let OpenedStore { store, .. } = Store::open(data.path(), StoreSettings::default()).unwrap();
         let policy = Arc::new(Policy::restored(&[]));
         let patience = std::time::Duration::from_secs(1);
-        let pool =
-            Pool::start(Vec::new(), PoolSettings::default(), patience, policy, store, FlawCounts::default())
-                .unwrap();
+        let pool = Pool::start(
+            Vec::new(),
+            PoolSettings::default(),
+            patience,
+            policy,
+            store.clone(),
+            FlawCounts::default(),
+        )
+        .unwrap();
         Self {
-            prefix: ExactPrefix::start(settings, pool, Arc::new(Metrics::new())).unwrap(),
+            prefix: ExactPrefix::start(settings, pool, store, Arc::new(Metrics::new())).unwrap(),
             memory: Memory::default(),
             model: Model::fixture(),
             _data: data,

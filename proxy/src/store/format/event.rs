@@ -14,9 +14,9 @@ use crate::common::history::History;
 use crate::common::model_aliases::ModelAliases;
 use crate::common::seconds::Seconds;
 use crate::common::trial_key::KeyHash;
-use crate::store::{StoredConversation, Summary};
-
+use crate::store::format::note::{CallNote, Pause};
 use crate::store::read::index::At;
+use crate::store::{StoredConversation, Summary};
 
 /// A change of a trial, a group or the policy version.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -76,6 +76,15 @@ pub(crate) enum Event {
     },
     /// A group accepts no further trial.
     GroupClosed(GroupClosed),
+    /// The trainer began or ended a pause.
+    Paused(Pause),
+    /// Something was observed about a recorded call. No event of this kind is acknowledged to anybody, and none is
+    /// written for a trial that the store does not know.
+    Noted {
+        trial_id: TrialId,
+        #[serde(flatten)]
+        note: CallNote,
+    },
 }
 
 /// When a trial became complete.
@@ -109,11 +118,16 @@ impl Event {
             | Self::Rewarded { trial_id, .. }
             | Self::Regraded { trial_id, .. }
             | Self::Completed { trial_id, .. }
+            | Self::Noted { trial_id, .. }
             | Self::Evicted { trial_id }
             | Self::Reloaded { trial_id, .. } => Some(trial_id),
             Self::Call(kept) => Some(&kept.call.trial_id),
             Self::Batch(calls) => calls.first().map(|kept| &kept.call.trial_id),
-            Self::Policy(_) | Self::GroupClosed(_) | Self::Forgotten { .. } | Self::Flush => None,
+            Self::Policy(_)
+            | Self::Paused(_)
+            | Self::GroupClosed(_)
+            | Self::Forgotten { .. }
+            | Self::Flush => None,
         }
     }
 

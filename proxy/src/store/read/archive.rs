@@ -17,6 +17,7 @@ use crate::common::samples::{Sample, Samples};
 use crate::store::Summary;
 use crate::store::format::conversation::StoredConversation;
 use crate::store::format::event::{Opened, PolicyChange, ReadCall};
+use crate::store::format::note::{CallNote, Pause};
 
 /// A damaged part of a segment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -124,6 +125,11 @@ impl Archive {
     /// Returns the changes of the policy version, and the labels that version 0 got, in the order in which they happened.
     pub fn policy_changes(&self) -> &[PolicyChange] {
         &self.looked.policy
+    }
+
+    /// Returns the pauses of the trainer, in the order in which they began.
+    pub fn pauses(&self) -> &[Pause] {
+        &self.looked.pauses
     }
 
     /// Returns the versions in which at least one trial has a reward, sorted.
@@ -253,6 +259,11 @@ impl StoredTrial {
     pub fn is_complete(&self) -> bool {
         self.found.sealed_at.is_some()
             && (self.found.rewards.original.is_some() || self.found.completion.is_some())
+    }
+
+    /// Returns the notes about the trial's calls, in the order in which they were made.
+    pub fn notes(&self) -> &[CallNote] {
+        &self.found.notes
     }
 
     /// Returns the original reward, or `None` if it is not set.

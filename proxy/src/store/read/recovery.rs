@@ -16,6 +16,7 @@ use rolltap_rollout::rollout::TrialRewards;
 pub(crate) use self::scanner::Scanner;
 use super::index::Index;
 use crate::store::format::event::{Completion, GroupClosed, Opened, PolicyChange};
+use crate::store::format::note::{CallNote, Pause};
 use crate::store::format::segment::SegmentId;
 use crate::store::{Damage, ReadError, Summary};
 
@@ -25,6 +26,8 @@ pub(crate) struct Scan {
     /// Every trial, in the order in which they were opened.
     pub(crate) trials: Vec<RecoveredTrial>,
     pub(crate) policy: Vec<PolicyChange>,
+    /// The pauses, in the order in which they began. Those in removed segments are missing.
+    pub(crate) pauses: Vec<Pause>,
     /// The closed groups, in the order in which they closed.
     pub(crate) closed_groups: Vec<GroupClosed>,
     /// The highest number of a completion or closing. The highest feed number of a trial whose retention is over.
@@ -51,6 +54,7 @@ pub(crate) struct RecoveredTrial {
     pub(crate) summary: Option<Summary>,
     pub(crate) rewards: TrialRewards,
     pub(crate) completion: Option<Completion>,
+    pub(crate) notes: Vec<CallNote>,
 }
 
 /// A call that was in flight when the process ended.

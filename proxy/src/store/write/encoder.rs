@@ -137,6 +137,8 @@ impl Encoder {
                 })?;
             }
             Event::Flush => {}
+            // The retention of the trial is over. A record would give the trial a new number, and retain its segment.
+            Event::Noted { trial_id, .. } if index.number_of(trial_id) == TrialNumber::default() => {}
             Event::Evicted { trial_id } => drop(self.recent.remove(trial_id)),
             Event::Reloaded { trial_id, latest } => self.goes_on_from(trial_id, latest),
             other => {

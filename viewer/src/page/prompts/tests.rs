@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use rolltap_proxy::store::{CallNote, CallNoteKind};
 use rolltap_rollout::branch_cause::BranchCause;
 use rolltap_rollout::call::{Call, CallStatus, Choice};
 use rolltap_rollout::continuation::{AnswerRef, Class, Continuation};
@@ -89,6 +90,8 @@ fn content() -> TrialContent {
         rows: rows(&facts, &Reward::default(), &calls),
         calls: calls.into_iter().map(|call| (Arc::new(call), None)).collect(),
         version_changes: Vec::new(),
+        pauses: Vec::new(),
+        notes: Vec::new(),
         recomputed: Vec::new(),
         export: ExportFacts::default(),
         files: TrialFiles::default(),
@@ -111,6 +114,22 @@ fn the_table_of_calls_tells_a_splice_from_a_rendering() {
     let expected =
         "rendered again: template_rewrote_history; rendered by the template, the answer is rewritten";
     assert_eq!(made(1), [expected]);
+}
+
+#[test]
+fn a_spliced_prompt_has_the_result_of_its_audit() {
+    let mut content = content();
+    let call_id = content.calls[1].0.call_id.clone();
+    for (is_equal, words) in [(true, "renders the same ids"), (false, "renders other ids")] {
+        let kind = CallNoteKind::Audited { is_equal };
+        content.notes = vec![CallNote { call_id: call_id.clone(), kind, at: Timestamp::UNIX_EPOCH }];
+        let made = source(PromptSource::of(&content, &content.rows[0].calls[1]).as_ref()).into_string();
+        assert!(made.contains(&format!("audited: the server {words}")), "{made}");
+        let window = tokens::window(&content, &content.rows[0], 0, &TokenTexts(None), |_| String::new());
+        let mark = format!("data-audit=\"{}\"", if is_equal { "equal" } else { "different" });
+        // The prompt and the answer of the first call are spliced into the audited prompt.
+        assert_eq!(window.into_string().matches(&mark).count(), 2);
+    }
 }
 
 #[test]

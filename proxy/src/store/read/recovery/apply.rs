@@ -11,6 +11,7 @@ use super::record::{BadRecord, Intent};
 use super::scanner::Scanner;
 use crate::store::format::content::{Content, Kind, TrialNumber};
 use crate::store::format::event::{Event, Opened, PolicyChange};
+use crate::store::format::note::add_pause;
 use crate::store::format::segment::{Format, SegmentId};
 use crate::store::format::varint::Numbers;
 use crate::store::read::index::At;
@@ -117,6 +118,14 @@ impl Scanner {
                     self.scan.closed_groups.push(closed);
                 }
             }
+            Event::Paused(pause) => add_pause(&mut self.scan.pauses, pause),
+            Event::Noted { trial_id, note } => {
+                let trial = self.trial(&trial_id)?;
+                // A retried write may repeat a note.
+                if !trial.notes.contains(&note) {
+                    trial.notes.push(note);
+                }
+            }
             Event::Intent { .. }
             | Event::Call(_)
             | Event::Batch(_)
@@ -157,6 +166,7 @@ impl Scanner {
             summary: None,
             rewards: TrialRewards::default(),
             completion: None,
+            notes: Vec::new(),
         });
         Ok(())
     }
