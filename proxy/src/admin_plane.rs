@@ -24,6 +24,7 @@ pub(crate) mod role;
 mod rollouts;
 mod routes;
 mod slow_reader;
+pub(crate) mod submissions;
 pub(crate) mod token_rule;
 pub(crate) mod tokens;
 mod trial_reads;
@@ -41,6 +42,7 @@ pub use self::openapi::openapi;
 pub use self::pages::PAGES_PATH;
 pub(crate) use self::slow_reader::PatientListener;
 use crate::admin_plane::guard::AdminGuard;
+use crate::admin_plane::submissions::SubmissionDesk;
 use crate::agent_plane::public_url::PublicUrl;
 use crate::common::metrics::Metrics;
 use crate::lifecycle::open::Lifecycle;
@@ -54,6 +56,8 @@ pub(crate) struct AdminPlane {
     /// Cancelled when the proxy begins to shut down and accepts no further call.
     pub(crate) draining: CancellationToken,
     pub(crate) metrics: Arc<Metrics>,
+    /// Passes submissions to the service. `None` without the service.
+    pub(crate) submissions: Option<SubmissionDesk>,
 }
 
 /// Returns the router with every endpoint of [`routes`], and with the web pages.

@@ -4,6 +4,7 @@
 //! API.
 
 mod feed;
+mod submissions;
 mod upstreams;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use rolltap_rollout::rollout::Reward;
 use rolltap_rollout::training::Training;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+pub use submissions::{CancelSubmissions, Submission, SubmissionState, Submit, SubmittedGroup};
 pub use upstreams::{
     AddUpstream, Label, PauseMode, PausePolicy, PolicyStatus, PolicyVersion, SetPolicy, UpstreamState,
     UpstreamStatus,

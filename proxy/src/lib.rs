@@ -26,6 +26,7 @@ mod wire;
 pub use admin_plane::admission::{Admission, NotAdmitted};
 pub use admin_plane::audit::AuditLogError;
 pub use admin_plane::role::AdminRole;
+pub use admin_plane::submissions::{SubmissionDesk, SubmissionPage, SubmissionRefusal, SubmissionRequest};
 pub use admin_plane::token_rule::UnsafeToken;
 pub use admin_plane::tokens::create::NewAdminToken;
 pub use admin_plane::tokens::file::{AdminTokensError, InvalidTokens};

@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use rolltap_rollout::training::TrainingPolicy;
 
+use crate::admin_plane::submissions::SubmissionDesk;
 use crate::agent_plane::cors::AllowedOrigins;
 use crate::agent_plane::public_url::PublicUrl;
 use crate::api::Limits;
@@ -92,6 +93,8 @@ pub struct Settings {
     /// Web pages that the admin plane serves below [`crate::PAGES_PATH`]. A browser sends its token as a password, also for
     /// requests that other pages cause, so no page may change anything.
     pub pages: Option<Router>,
+    /// Takes the submissions of trainers. `None` without a service that samples them.
+    pub submissions: Option<SubmissionDesk>,
     /// Where spans of trials and calls go. `None` makes no spans.
     pub traces: Option<TraceSettings>,
     /// The longest time in which a client of the admin plane may read nothing of its answer. Then its connection is
@@ -160,6 +163,7 @@ impl Settings {
             allowed_origins: AllowedOrigins::default(),
             redaction: Arc::default(),
             pages: None,
+            submissions: None,
             traces: None,
             reader_patience: Self::DEFAULT_READER_PATIENCE,
         }

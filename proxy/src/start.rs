@@ -166,6 +166,7 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
         guard,
         draining: draining.clone(),
         metrics,
+        submissions: settings.submissions,
     };
     admin_plane.guard.watch(stopped.clone());
     let patience = settings.reader_patience;

@@ -86,6 +86,11 @@ text_id!(
 );
 
 text_id!(
+    /// The name of a submission to the service. Names sort by time (UUID version 7).
+    SubmissionId, is_name, NAME_RULE, NAME_PATTERN
+);
+
+text_id!(
     /// The name of one verification of trials after their own: each trial may have a reward in each version.
     RewardVersion, is_version, VERSION_RULE, NAME_PATTERN
 );
@@ -107,6 +112,13 @@ impl CallId {
     /// Returns the generated name with these bytes. It is the inverse of `as_bytes`.
     pub fn of_bytes(bytes: [u8; 16]) -> Self {
         Self(uuid::Uuid::from_bytes(bytes).to_string())
+    }
+}
+
+impl SubmissionId {
+    /// Returns a new name that sorts after every earlier name of this process.
+    pub fn generate() -> Self {
+        Self(uuid::Uuid::now_v7().to_string())
     }
 }
 

@@ -58,6 +58,7 @@ impl ProxyConfig {
             limits: tables.limits.or(Settings::DEFAULT_LIMITS),
             traces: traces.settings()?,
             pages: None,
+            submissions: None,
             redaction: Arc::new(Redaction::new(&tables.redact.headers, &tables.redact.patterns)?),
             reader_patience: Settings::DEFAULT_READER_PATIENCE,
         })

@@ -1,6 +1,7 @@
 //! Errors of the admin plane.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
@@ -27,11 +28,16 @@ pub(crate) struct AdminError {
     status: StatusCode,
     kind: &'static str,
     message: String,
+    /// The time after which the request may succeed. `None` if a retry is useless.
+    retry_after: Option<Duration>,
 }
 
 impl AdminError {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind, message: message.into() }
+        // Unavailability is transient: the store retries a failing disk four times per second.
+        let is_transient = status == StatusCode::SERVICE_UNAVAILABLE;
+        let retry_after = is_transient.then_some(Duration::from_secs(5));
+        Self { status, kind, message: message.into(), retry_after }
     }
 
     pub(super) fn invalid(message: impl Into<String>) -> Self {
@@ -83,6 +89,11 @@ impl AdminError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
     }
 
+    pub(super) fn too_many(message: impl Into<String>, retry_after: Duration) -> Self {
+        let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message);
+        Self { retry_after: Some(retry_after), ..error }
+    }
+
     pub(super) fn no_such_path(method: &Method, path: &str) -> Self {
         let message = format!("there is no {method} {path} on the admin plane; agents call the agent plane");
         Self::new(StatusCode::NOT_FOUND, "not_found", message)
@@ -101,8 +112,8 @@ impl IntoResponse for AdminError {
     fn into_response(self) -> Response {
         let error =
             ErrorDetail { message: self.message, kind: self.kind.to_owned(), code: self.status.as_u16() };
-        // Unavailability is transient: the store retries a failing disk four times per second.
-        let retry_after = (self.status == StatusCode::SERVICE_UNAVAILABLE).then_some([(RETRY_AFTER, "5")]);
+        let seconds = |after: Duration| after.as_secs_f64().ceil().max(1.0).to_string();
+        let retry_after = self.retry_after.map(|after| [(RETRY_AFTER, seconds(after))]);
         (self.status, retry_after, Json(ErrorBody { error })).into_response()
     }
 }

@@ -5,7 +5,7 @@
 
 use super::endpoint::{Access, Description, Endpoint, delete, get, post, put};
 use super::role::AdminRole;
-use super::{groups, operations, policy, rollouts, trial_reads, trials, upstreams};
+use super::{groups, operations, policy, rollouts, submissions, trial_reads, trials, upstreams};
 
 const OPEN: Access = Access::Role(AdminRole::Open);
 const REWARD: Access = Access::Role(AdminRole::Reward);
@@ -16,7 +16,7 @@ const EVERYONE: Access = Access::Everyone;
 
 /// All endpoints.
 pub(super) fn all<D: Description>() -> Vec<Endpoint<D>> {
-    [trial_endpoints(), feed_endpoints(), upstream_endpoints(), health_endpoints()]
+    [trial_endpoints(), feed_endpoints(), submission_endpoints(), upstream_endpoints(), health_endpoints()]
         .into_iter()
         .flatten()
         .collect()
@@ -125,6 +125,43 @@ fn feed_endpoints<D: Description>() -> Vec<Endpoint<D>> {
     ]
 }
 
+fn submission_endpoints<D: Description>() -> Vec<Endpoint<D>> {
+    vec![
+        post(
+            OPEN,
+            "/v1/submissions",
+            "submit",
+            "Asks the service to sample groups.\nThe answer means that the submission is durable. A full queue is a 429 \
+             with `Retry-After`. Another request under the same `idempotency_key` is a 409. A proxy that is not \
+             `rolltap serve` answers 404.",
+            submissions::submit,
+        ),
+        get(
+            READ,
+            "/v1/submissions",
+            "list_submissions",
+            "Returns one page of submissions, sorted by name, so the oldest first.",
+            submissions::list,
+        ),
+        get(READ, "/v1/submissions/{id}", "get_submission", "Returns a submission.", submissions::read),
+        post(
+            OPEN,
+            "/v1/submissions/{id}/cancel",
+            "cancel_submission",
+            "Cancels a submission.\nIts running trials are stopped and do not count, and its groups close with the samples \
+             that had ended. Idempotent.",
+            submissions::cancel,
+        ),
+        post(
+            OPEN,
+            "/v1/submissions/cancel",
+            "cancel_submissions",
+            "Cancels all submissions of a policy version, and returns those that had not ended.",
+            submissions::cancel_version,
+        ),
+    ]
+}
+
 fn upstream_endpoints<D: Description>() -> Vec<Endpoint<D>> {
     vec![
         get(READ, "/v1/upstreams", "list_upstreams", "Returns the replicas of the model.", upstreams::list),
@@ -173,7 +210,7 @@ mod tests {
     use super::*;
 
     /// The roles of all routes. A new route needs a line here and in `docs/reference/admin-api.md`.
-    const ROLES: [(&str, &str, &str); 23] = [
+    const ROLES: [(&str, &str, &str); 28] = [
         ("POST", "/v1/trials", "open"),
         ("GET", "/v1/trials", "read"),
         ("GET", "/v1/trials/{id}", "read"),
@@ -187,6 +224,11 @@ mod tests {
         ("GET", "/v1/groups/{id}", "read"),
         ("POST", "/v1/groups/{id}/close", "open"),
         ("GET", "/v1/causes", "read"),
+        ("POST", "/v1/submissions", "open"),
+        ("GET", "/v1/submissions", "read"),
+        ("GET", "/v1/submissions/{id}", "read"),
+        ("POST", "/v1/submissions/{id}/cancel", "open"),
+        ("POST", "/v1/submissions/cancel", "open"),
         ("GET", "/v1/upstreams", "read"),
         ("POST", "/v1/upstreams", "operate"),
         ("DELETE", "/v1/upstreams/{id}", "operate"),

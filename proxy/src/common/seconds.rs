@@ -22,7 +22,7 @@ const LONGEST: f64 = 100.0 * 365.0 * 24.0 * 3600.0;
 
 impl Seconds {
     /// Returns the time at this duration after `begin`, or `None` if it is beyond the range of timestamps.
-    pub(crate) fn after(self, begin: Timestamp) -> Option<Timestamp> {
+    pub fn after(self, begin: Timestamp) -> Option<Timestamp> {
         begin.checked_add(SignedDuration::try_from(self.0).ok()?).ok()
     }
 }
