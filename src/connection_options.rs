@@ -4,9 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use rolltap_orchestrator::admin_client::AdminClient;
 use rolltap_orchestrator::job::config::OwnConfig;
 use rolltap_proxy::{CertificateFiles, HttpProxy, PlaneTls, SessionHeaders, UpstreamTls};
 use serde::Deserialize;
+
+use crate::token_file::read_token;
 
 /// Settings of connections to upstreams, each a flag, an environment variable, and a key of the files of `rolltap proxy` and
 /// `rolltap run`.
@@ -113,6 +116,37 @@ impl PlaneTlsOptions {
     pub(crate) fn files(self) -> anyhow::Result<Option<PlaneTls>> {
         let own = both(["tls_cert", "tls_key"], self.tls_cert, self.tls_key)?;
         Ok(own.map(|own| PlaneTls { own, client_authorities: None }))
+    }
+}
+
+/// The options of commands that call the admin plane of a running proxy or service.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Service")]
+pub(crate) struct ServiceOptions {
+    /// Call the service whose admin plane is at this URL.
+    #[arg(long, env = "ROLLTAP_URL", value_name = "URL", default_value = "http://127.0.0.1:7071")]
+    url: String,
+    /// Send the token in this file, if the admin plane demands one.
+    #[arg(long, env = "ROLLTAP_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    admin_token_file: Option<PathBuf>,
+    /// Trust the authorities in this PEM file for an admin plane with https. Repeat the flag for several files.
+    /// [default: those of the system]
+    #[arg(long, value_name = "FILE")]
+    ca: Vec<PathBuf>,
+    /// Identify the command to that admin plane by the certificate in this PEM file.
+    #[arg(long, value_name = "FILE", requires = "client_key")]
+    client_cert: Option<PathBuf>,
+    /// Read the private key of --client-cert from this PEM file.
+    #[arg(long, value_name = "FILE", requires = "client_cert")]
+    client_key: Option<PathBuf>,
+}
+
+impl ServiceOptions {
+    /// Returns a client of the admin plane.
+    pub(crate) fn client(self) -> anyhow::Result<AdminClient> {
+        let token = self.admin_token_file.as_deref().map(read_token).transpose()?;
+        let tls = admin_tls(self.ca, self.client_cert, self.client_key)?;
+        Ok(AdminClient::with_tls(&self.url, token, &tls)?)
     }
 }
 

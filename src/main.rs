@@ -26,7 +26,10 @@ mod proxy;
 mod regrade;
 mod resume;
 mod run;
+mod serve;
 mod sim;
+mod submissions;
+mod submit;
 mod tasks;
 mod terminal;
 mod token_file;
@@ -89,6 +92,9 @@ enum Command {
     Doctor(Box<doctor::Arguments>),
     AdminToken(admin_token::Arguments),
     Run(Box<run::Arguments>),
+    Serve(Box<serve::Arguments>),
+    Submit(Box<submit::Arguments>),
+    Submissions(submissions::Arguments),
     Resume(Box<resume::Arguments>),
     Regrade(Box<regrade::Arguments>),
     Agent(Box<agent::Arguments>),
@@ -108,7 +114,7 @@ enum Command {
 impl Command {
     /// Whether the log of the command is useful at level info while it runs.
     fn tells(&self) -> bool {
-        matches!(self, Self::Proxy(_) | Self::Sim(_) | Self::Agent(_) | Self::Env(_))
+        matches!(self, Self::Proxy(_) | Self::Sim(_) | Self::Agent(_) | Self::Env(_) | Self::Serve(_))
     }
 
     /// Whether an option of the command turns on all details of the log.
@@ -156,6 +162,9 @@ async fn execute(command: Command) -> anyhow::Result<Outcome> {
         Command::Doctor(arguments) => Box::pin(doctor::run(*arguments)).await,
         Command::AdminToken(arguments) => admin_token::run(&arguments),
         Command::Run(arguments) => Box::pin(run::run(*arguments)).await,
+        Command::Serve(arguments) => Box::pin(serve::run(*arguments)).await,
+        Command::Submit(arguments) => Box::pin(submit::run(*arguments)).await,
+        Command::Submissions(arguments) => Box::pin(submissions::run(arguments)).await,
         Command::Regrade(arguments) => Box::pin(regrade::run(*arguments)).await,
         Command::Resume(arguments) => Box::pin(resume::run(*arguments)).await,
         Command::Agent(arguments) => Box::pin(agent::run(*arguments)).await,

@@ -63,6 +63,13 @@ pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<Outcome> {
     Ok(if report.is_clean() { Outcome::Done } else { Outcome::Failed })
 }
 
+/// Returns the settings of a job of these arguments and their file.
+pub(crate) async fn job_settings(mut arguments: Arguments) -> anyhow::Result<JobSettings> {
+    let file = job_file(&arguments)?;
+    let JobFile { job, own } = with_flags(file, &mut arguments)?;
+    settings(job, own, arguments).await
+}
+
 /// Prints the plan of the job. Fails as the job would.
 fn show_plan(settings: &mut JobSettings) -> anyhow::Result<Outcome> {
     let outline = Outline::of(settings)?;

@@ -42,6 +42,7 @@ mod cli {
     mod screens;
     mod secrets;
     mod servers;
+    mod service;
     mod shells;
     #[path = "../crash/small_disk.rs"]
     mod small_disk;

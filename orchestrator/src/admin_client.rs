@@ -3,13 +3,17 @@
 use std::time::Duration;
 
 use futures_util::{Stream, TryStreamExt, stream};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use rolltap_agent::{ClientTimeouts, side_client_for};
-use rolltap_proxy::api::{CapturedAnswer, ErrorBody, OpenTrial, PutReward, TrialOpened, TrialStatus};
+use rolltap_proxy::api::{
+    CancelSubmissions, CapturedAnswer, ErrorBody, OpenTrial, PutReward, Submission, Submit, TrialOpened,
+    TrialStatus,
+};
 use rolltap_proxy::traces::{SpanPlace, TRACEPARENT};
 use rolltap_proxy::{TlsError, UpstreamTls};
 use rolltap_rollout::call::Call;
-use rolltap_rollout::ids::TrialId;
+use rolltap_rollout::ids::{GroupId, SubmissionId, TrialId};
 use rolltap_rollout::row::RolloutRow;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -176,7 +180,7 @@ impl AdminClient {
 
     /// Seals a trial: cancels its calls in flight and rejects further ones. Idempotent.
     pub async fn seal(&self, trial: &TrialId) -> Result<TrialStatus, AdminError> {
-        self.repeatable::<()>(Method::POST, &format!("/v1/trials/{trial}/seal"), None).await
+        self.repeatable::<(), _>(Method::POST, &format!("/v1/trials/{trial}/seal"), None).await
     }
 
     /// Sets the reward of a trial. Idempotent for equal rewards.
@@ -184,9 +188,54 @@ impl AdminClient {
         self.repeatable(Method::PUT, &format!("/v1/trials/{trial}/reward"), Some(reward)).await
     }
 
+    /// Submits groups to a service. Retries only with an idempotency key, since the submission might already be accepted.
+    pub async fn submit(&self, submit: &Submit) -> Result<Submission, AdminError> {
+        let effect = if submit.idempotency_key.is_some() { Effect::Idempotent } else { Effect::Once };
+        let (response, name) = self.ask(Method::POST, "/v1/submissions", Some(submit), effect).await?;
+        read_json(response, name).await
+    }
+
+    /// Returns a submission.
+    pub async fn submission(&self, id: &SubmissionId) -> Result<Submission, AdminError> {
+        self.repeatable::<(), _>(Method::GET, &format!("/v1/submissions/{id}"), None).await
+    }
+
+    /// Returns the submissions after this one, the oldest first: at most `limit`, and with `active` only those that have
+    /// not ended.
+    pub async fn submissions(
+        &self,
+        after: Option<&SubmissionId>,
+        active: bool,
+        limit: usize,
+    ) -> Result<Vec<Submission>, AdminError> {
+        let after = after.map(|after| format!("&after={after}")).unwrap_or_default();
+        let path = format!("/v1/submissions?active={active}&limit={limit}{after}");
+        self.repeatable::<(), _>(Method::GET, &path, None).await
+    }
+
+    /// Cancels a submission. Idempotent.
+    pub async fn cancel_submission(&self, id: &SubmissionId) -> Result<Submission, AdminError> {
+        self.repeatable::<(), _>(Method::POST, &format!("/v1/submissions/{id}/cancel"), None).await
+    }
+
+    /// Cancels all submissions of a policy version, and returns those that had not ended. Idempotent.
+    pub async fn cancel_submissions(&self, policy_version: i32) -> Result<Vec<Submission>, AdminError> {
+        let body = CancelSubmissions { policy_version };
+        self.repeatable(Method::POST, "/v1/submissions/cancel", Some(&body)).await
+    }
+
+    /// Closes a group. Idempotent. A group without any trial is unknown to the proxy, which is no error.
+    pub(crate) async fn close_group(&self, group: &GroupId) -> Result<(), AdminError> {
+        let path = format!("/v1/groups/{}/close", utf8_percent_encode(group.as_str(), NON_ALPHANUMERIC));
+        match self.ask::<()>(Method::POST, &path, None, Effect::Idempotent).await {
+            Err(AdminError::Refused { status: 404, .. }) => Ok(()),
+            closed => closed.map(drop),
+        }
+    }
+
     /// Returns the status of a trial.
     pub async fn status(&self, trial: &TrialId) -> Result<TrialStatus, AdminError> {
-        self.repeatable::<()>(Method::GET, &format!("/v1/trials/{trial}"), None).await
+        self.repeatable::<(), _>(Method::GET, &format!("/v1/trials/{trial}"), None).await
     }
 
     /// Returns a stream of a trial's captured calls, in order.
@@ -237,12 +286,12 @@ impl AdminClient {
         (request, name)
     }
 
-    async fn repeatable<B: Serialize>(
+    async fn repeatable<B: Serialize, T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
         body: Option<&B>,
-    ) -> Result<TrialStatus, AdminError> {
+    ) -> Result<T, AdminError> {
         let (response, name) = self.ask(method, path, body, Effect::Idempotent).await?;
         read_json(response, name).await
     }

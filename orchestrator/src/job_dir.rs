@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! JOBS_DIR/JOB/   config.json lock.json result.json job.log rollouts.jsonl rollouts.parquet data/ .running
+//!                 submissions.jsonl, if the job is a service
 //!     TRIAL/      config.json lock.json result.json trial.log exception.txt agent/ verifier/ artifacts/
 //!         steps/STEP/     agent/ verifier/ artifacts/, where the task has steps
 //!     regrades/VERSION/   config.json result.json regrade.log rollouts.jsonl rollouts.parquet
@@ -95,6 +96,16 @@ impl JobDir {
     /// Returns the path of the report of `rolltap check --recompute-report`, which may not exist.
     pub fn recompute(&self) -> PathBuf {
         self.path.join("recompute.jsonl")
+    }
+
+    /// Returns the path of the submissions of a service.
+    pub(crate) fn submissions(&self) -> PathBuf {
+        self.path.join("submissions.jsonl")
+    }
+
+    /// Returns the name of the job.
+    pub(crate) fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     /// Returns the directory of a trial, which may not exist.

@@ -41,6 +41,7 @@ pub use overrides::TaskOverrides;
 pub(crate) use overrides::resolved;
 pub(crate) use place::TrialHost;
 pub use plan::TrialPlan;
+pub(crate) use plan::TrialRequest;
 pub(crate) use published_plane::PublishedPlane;
 pub use retry::RetryConfig;
 
@@ -189,7 +190,7 @@ impl Trial<'_> {
 
     /// Waits until the job stops or the trial's deadline passes. Returns the failure of this phase.
     async fn ended(&self, phase: Phase) -> TrialFailure {
-        let stop = &self.context.cancellation.stop;
+        let stop = &self.plan.request.stop;
         let Some(deadline) = self.deadline else {
             stop.cancelled().await;
             return TrialFailure::cancelled(phase);
@@ -202,7 +203,7 @@ impl Trial<'_> {
 
     fn has_ended(&self, phase: Phase) -> Option<TrialFailure> {
         let is_over = self.deadline.is_some_and(|deadline| deadline <= Instant::now());
-        match self.context.cancellation.stop.is_cancelled() {
+        match self.plan.request.stop.is_cancelled() {
             true => Some(TrialFailure::cancelled(phase)),
             false => is_over.then(|| TrialFailure::out_of_time(phase)),
         }
@@ -243,7 +244,7 @@ impl Trial<'_> {
     }
 
     fn is_to_be_retried(&self) -> bool {
-        let stopped = self.context.cancellation.stop.is_cancelled();
+        let stopped = self.plan.request.stop.is_cancelled();
         let again = || self.context.retry.wait(&self.outcome, self.plan.retries).is_some();
         // A trial that halts the job is retried by the next run, when its problem may be gone.
         self.outcome.halts.is_some() || (!stopped && again())

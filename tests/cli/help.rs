@@ -35,6 +35,21 @@ fn of_run() {
 }
 
 #[test]
+fn of_serve() {
+    insta::assert_snapshot!(help(&["serve"]));
+}
+
+#[test]
+fn of_submit() {
+    insta::assert_snapshot!(help(&["submit"]));
+}
+
+#[test]
+fn of_submissions() {
+    insta::assert_snapshot!(help(&["submissions"]));
+}
+
+#[test]
 fn of_resume() {
     insta::assert_snapshot!(help(&["resume"]));
 }

@@ -77,6 +77,12 @@ impl Collection {
         Self { jobs: vec![Job::of_data_dir(name, path.to_owned())] }
     }
 
+    /// Shows the job of one job directory, which need not exist yet.
+    pub fn of_job_dir(path: &Path) -> Self {
+        let name = unique_name(path, &mut BTreeSet::new());
+        Self { jobs: vec![Job::new(name, path.to_owned())] }
+    }
+
     /// Shows this report of `rolltap check --recompute-report` with all jobs, instead of those in their directories.
     ///
     /// # Errors

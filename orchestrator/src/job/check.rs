@@ -5,7 +5,7 @@ use rolltap_proxy::check_sampling;
 use super::{JobError, JobSettings};
 use crate::agents::AgentSpec;
 use crate::environment::{EnvironmentKind, Mount, MountKind, has_services};
-use crate::task::{Artifact, MAIN_SERVICE};
+use crate::task::{Artifact, MAIN_SERVICE, Task};
 use crate::trial::TaskOverrides;
 
 pub(super) fn check(settings: &JobSettings) -> Result<(), JobError> {
@@ -32,7 +32,10 @@ fn trials_can_be_meant(settings: &JobSettings) -> Result<(), JobError> {
 fn job_fits_environment(settings: &JobSettings) -> Result<(), JobError> {
     let (kind, artifacts) = (settings.environment, &settings.overrides.artifacts);
     let beyond = match kind {
-        EnvironmentKind::Docker => of_service(artifacts).or_else(|| beyond_docker(settings)),
+        EnvironmentKind::Docker => {
+            let tasks = settings.tasks.iter().map(|task| &task.task);
+            of_service(artifacts).or_else(|| beyond_docker(&settings.overrides, tasks))
+        }
         EnvironmentKind::Local => of_service(artifacts).or_else(|| beyond_local(settings)),
         EnvironmentKind::Harbor => settings
             .overrides
@@ -60,10 +63,20 @@ fn beyond_local(settings: &JobSettings) -> Option<String> {
     Some(format!("{what}, as it has no containers"))
 }
 
-fn beyond_docker(settings: &JobSettings) -> Option<String> {
-    let TaskOverrides { keep, mounts, .. } = &settings.overrides;
-    let composed = settings.tasks.iter().find(|task| has_services(&task.task));
-    let composed = composed.map(|task| task.task.dir.display());
+/// Checks the job's additions to one more task.
+pub(super) fn task_fits_environment(
+    kind: EnvironmentKind,
+    overrides: &TaskOverrides,
+    task: &Task,
+) -> Result<(), JobError> {
+    let is_docker = kind == EnvironmentKind::Docker;
+    let beyond = is_docker.then(|| beyond_docker(overrides, [task])).flatten();
+    beyond.map_or(Ok(()), |what| Err(JobError::Adds { kind, what }))
+}
+
+fn beyond_docker<'t>(overrides: &TaskOverrides, tasks: impl IntoIterator<Item = &'t Task>) -> Option<String> {
+    let TaskOverrides { keep, mounts, .. } = overrides;
+    let composed = tasks.into_iter().find(|task| has_services(task)).map(|task| task.dir.display());
     // `docker compose` removes all services of a project together.
     if let (true, Some(dir)) = (keep, &composed) {
         return Some(format!("`delete: false` for {dir}, as services go together"));

@@ -14,7 +14,7 @@ use super::{JobError, RewardRules};
 use crate::failure::TimeoutPolicy;
 use crate::task::TaskFiles;
 use crate::trial::JobAgent;
-use crate::trial::{TrialExtras, TrialPlan};
+use crate::trial::{TrialExtras, TrialPlan, TrialRequest};
 
 /// The maximum number of characters of a task's name in a trial's name, as in Harbor.
 const TASK_PART: usize = 32;
@@ -32,6 +32,7 @@ pub(super) struct Planner<'a> {
     pub(super) timeouts: TimeoutPolicy,
     pub(super) extras: &'a TrialExtras,
     pub(super) reward_rules: &'a RewardRules,
+    pub(super) request: &'a Arc<TrialRequest>,
 }
 
 impl Planner<'_> {
@@ -90,6 +91,7 @@ impl Planner<'_> {
                 timeouts: agent.timeouts.over(self.timeouts),
                 extras: Arc::new(agent.adds_to(self.extras)),
                 reward_rule: reward_rule.clone(),
+                request: Arc::clone(self.request),
                 retries: 0,
                 supersedes: Vec::new(),
             })

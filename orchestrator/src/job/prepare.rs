@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::attempts::Order;
@@ -10,9 +11,10 @@ use super::resume::{self, Left, Remaining};
 use super::stretch::Stretch;
 use super::task_versions::TaskVersions;
 use super::tasks::JobTask;
-use super::{JobError, JobSettings};
+use super::{JobError, JobSettings, ResumeError};
 use crate::job::records::{JobVersions, Records};
 use crate::job_dir::JobDir;
+use crate::trial::TrialRequest;
 
 /// The plan of a job.
 pub(super) struct Prepared {
@@ -34,12 +36,18 @@ impl Prepared {
         tasks: Vec<JobTask>,
         job_name: &str,
         dir: &JobDir,
+        stop: &CancellationToken,
     ) -> Result<Self, JobError> {
         let left = resume::look(dir).await?;
+        if left.as_ref().is_some_and(Left::is_of_a_service) {
+            return Err(ResumeError::Service(dir.path().to_owned()).into());
+        }
         // A resumed job has the id of its first run, because the names of its trials derive from that id.
         let id = left.as_ref().map_or_else(Uuid::now_v7, |left| left.job_id);
         let agents: Vec<_> = settings.agents.iter().cloned().map(Arc::new).collect();
         let extras = settings.overrides.extras()?;
+        let sampling = settings.sampling.clone();
+        let request = Arc::new(TrialRequest { sampling, stop: stop.clone(), ..TrialRequest::default() });
         let planner = Planner {
             job_id: id,
             job_name,
@@ -48,6 +56,7 @@ impl Prepared {
             timeouts: settings.timeouts,
             extras: &extras,
             reward_rules: &settings.reward_rules,
+            request: &request,
         };
         let groups = planner.plan(tasks).await?;
         let records = Records::new(id, job_name, settings, &groups, dir);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rolltap_proxy::traces::TraceSettings;
 use rolltap_proxy::{PoolSettings, RunningProxy, Settings};
 
+use super::parts::ServedAdmin;
 use super::preflight::{self, PreflightError};
 use super::{JobError, JobSettings, ProxyChoice, PublicPlace};
 use crate::admin_client::AdminClient;
@@ -69,12 +70,13 @@ async fn choose_model(agent: &JobAgent, proxy: &ProxyChoice) -> Result<Option<St
 
 impl JobProxy {
     /// Starts an embedded proxy, or checks that the external proxy answers. The agent plane listens where environments
-    /// reach it, and the admin plane on loopback only. Also returns the addresses of an embedded proxy with a public URL.
+    /// reach it, and the admin plane on loopback only unless others may call it (`served`). Also returns the addresses of an embedded proxy with a public URL.
     pub(super) async fn start(
         choice: ProxyChoice,
         reachable_at: IpAddr,
         data_dir: PathBuf,
         traces: Option<TraceSettings>,
+        served: Option<ServedAdmin>,
     ) -> Result<(Self, AdminClient, Option<PublishedPlane>), JobError> {
         let (upstreams, public) = match choice {
             ProxyChoice::External { admin_url, token, tls } => {
@@ -97,16 +99,30 @@ impl JobProxy {
             session_headers: upstreams.session_headers,
             ..PoolSettings::default()
         };
-        let settings =
+        let mut settings =
             Settings { listen, public_url, agent_tls, render: upstreams.render, pool, traces, ..on_loopback };
+        let mut own_token = None;
+        if let Some(ServedAdmin { listen, token, tokens, pages, submissions }) = served {
+            (settings.admin, settings.pages, settings.admin_tokens) = (listen, pages, tokens);
+            (settings.admin_token, settings.submissions) = (token.clone(), Some(submissions));
+            own_token = token;
+        }
         let proxy = rolltap_proxy::start(settings).await?;
-        let admin = AdminClient::new(&format!("http://{}", proxy.admin_addr()), None)?;
+        let admin = AdminClient::new(&format!("http://{}", proxy.admin_addr()), own_token)?;
         // The proxy has chosen the port if `listen` has none.
         let listening = proxy.agent_addrs().first();
         // A certificate has the host of the public URL, which programs of this host need too.
         let without_tls = public.filter(|place| place.tls.is_none());
         let published = without_tls.zip(listening).map(|(place, &at)| PublishedPlane::new(&place.url, at));
         Ok((Self::Embedded(Box::new(proxy)), admin, published))
+    }
+
+    /// Returns the address of the admin plane of an embedded proxy.
+    pub(super) fn admin_addr(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Embedded(proxy) => Some(proxy.admin_addr()),
+            Self::External => None,
+        }
     }
 
     /// Stops an embedded proxy. Returns the problem, if there was one.

@@ -4,17 +4,18 @@
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroUsize;
 
+use rolltap_rollout::ids::GroupId;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::stretch::Stretch;
 use crate::trial::{TrialOutcome, TrialPlan};
 
-/// A trial that may start now.
-pub(super) struct NextTrial {
-    pub(super) plan: TrialPlan,
+/// A trial that starts now.
+pub(crate) struct NextTrial {
+    pub(crate) plan: TrialPlan,
     /// The outcome of the previous attempt. It counts until this attempt has begun.
-    pub(super) before: Option<Box<TrialOutcome>>,
+    pub(crate) before: Option<Box<TrialOutcome>>,
 }
 
 /// Trials that have not begun.
@@ -24,16 +25,18 @@ struct Waiting {
     due: Option<Instant>,
     /// The outcome of the previous attempt at the first trial of the stretch.
     before: Option<Box<TrialOutcome>>,
+    /// Trials with a higher priority begin first.
+    priority: i32,
 }
 
 impl Waiting {
-    fn now(stretch: Stretch) -> Self {
-        Self { stretch, due: None, before: None }
+    fn now(stretch: Stretch, priority: i32) -> Self {
+        Self { stretch, due: None, before: None, priority }
     }
 }
 
 /// The trials of a job that have not begun, and the numbers of running trials per task and per pool.
-pub(super) struct Queue {
+pub(crate) struct Queue {
     job_id: Uuid,
     waiting: VecDeque<Waiting>,
     at_once: usize,
@@ -52,7 +55,7 @@ impl Queue {
     ) -> Self {
         Self {
             job_id,
-            waiting: waiting.into_iter().map(Waiting::now).collect(),
+            waiting: waiting.into_iter().map(|stretch| Waiting::now(stretch, 0)).collect(),
             at_once: at_once.get(),
             per_task: per_task.map(NonZeroUsize::get),
             running: 0,
@@ -68,11 +71,11 @@ impl Queue {
         }
         // A trial at its limit does not hold up the trials behind it.
         let at = self.waiting.iter().position(|waiting| self.may_start(waiting, now))?;
-        let Waiting { stretch, before, .. } = self.waiting.remove(at)?;
+        let Waiting { stretch, before, priority, .. } = self.waiting.remove(at)?;
         let (plan, left) = stretch.split(self.job_id);
         // The rest takes the same place, because the order of the job is that of its groups.
         if let Some(left) = left {
-            self.waiting.insert(at, Waiting::now(left));
+            self.waiting.insert(at, Waiting::now(left, priority));
         }
         self.running += 1;
         *self.of_task.entry(task(&plan)).or_default() += 1;
@@ -103,7 +106,23 @@ impl Queue {
     /// Queues another attempt before all others, because its group is the nearest to its end.
     pub(super) fn again(&mut self, plan: TrialPlan, due: Instant, before: TrialOutcome) {
         let (stretch, before) = (Stretch::one(plan), Some(Box::new(before)));
-        self.waiting.push_front(Waiting { stretch, due: Some(due), before });
+        self.waiting.push_front(Waiting { stretch, due: Some(due), before, priority: i32::MAX });
+    }
+
+    /// Queues trials behind those of the same priority.
+    pub(super) fn push(&mut self, stretch: Stretch, priority: i32) {
+        let at = self.waiting.iter().position(|waiting| waiting.priority < priority);
+        self.waiting.insert(at.unwrap_or(self.waiting.len()), Waiting::now(stretch, priority));
+    }
+
+    /// Removes the waiting trials of these groups. Returns the outcomes of those that waited for a retry.
+    pub(super) fn remove(&mut self, is_of: impl Fn(&GroupId) -> bool) -> Vec<TrialOutcome> {
+        let (removed, waiting) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|waiting| is_of(&waiting.stretch.first.group_id));
+        self.waiting = waiting;
+        let removed: VecDeque<Waiting> = removed;
+        removed.into_iter().filter_map(|waiting| waiting.before).map(|before| *before).collect()
     }
 
     /// Returns when the next retry becomes due. A retry that is already due waits for a running trial to end instead.
@@ -166,8 +185,16 @@ mod tests {
         let (timeouts, extras) = (TimeoutPolicy::default(), TrialExtras::default());
         let (job_id, job_name) = (JOB, "job");
         let reward_rules = &RewardRules::default();
-        let planner =
-            Planner { job_id, job_name, agents: &agents, samples, timeouts, extras: &extras, reward_rules };
+        let planner = Planner {
+            job_id,
+            job_name,
+            agents: &agents,
+            samples,
+            timeouts,
+            extras: &extras,
+            reward_rules,
+            request: &Arc::default(),
+        };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let groups = runtime.block_on(planner.plan(tasks)).unwrap();
         groups.into_iter().map(Stretch::group).collect()

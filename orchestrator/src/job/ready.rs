@@ -28,7 +28,8 @@ pub(super) fn missing_variables(settings: &JobSettings) -> Vec<MissingVariable> 
     settings.tasks.iter().filter_map(of_task).flatten().collect()
 }
 
-fn used_tables(settings: &JobSettings) -> UsedTables {
+/// Returns the tables of tasks that the job uses.
+pub(super) fn used_tables(settings: &JobSettings) -> UsedTables {
     let names: Vec<_> = settings.agents.iter().map(|agent| agent.spec.name()).collect();
     UsedTables {
         solution: names.contains(&"oracle"),

@@ -78,6 +78,15 @@ impl Records {
         }
     }
 
+    /// Creates the records of a service, whose tasks come later.
+    pub(crate) fn of_service(job_id: Uuid, job_name: &str, settings: &JobSettings, dir: &JobDir) -> Self {
+        let mut records = Self::new(job_id, job_name, settings, &[], dir);
+        if let Some(Value::Object(own)) = records.job.get_mut("rolltap") {
+            own.insert("service".to_owned(), json!(true));
+        }
+        records
+    }
+
     /// Returns the records of the job's trials.
     pub(crate) fn trials(&self) -> &TrialRecords {
         &self.trials

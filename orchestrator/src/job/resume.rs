@@ -122,6 +122,11 @@ impl Left {
         Ok(())
     }
 
+    /// Whether the directory belongs to a service.
+    pub(super) fn is_of_a_service(&self) -> bool {
+        self.config.pointer("/rolltap/service") == Some(&Value::Bool(true))
+    }
+
     /// Returns the last attempt at each sample, with its result if it ended.
     pub(super) fn last_attempts(&self) -> impl Iterator<Item = (&TrialId, Option<&Value>)> {
         let last = self.trials.values().filter_map(|attempts| attempts.last());

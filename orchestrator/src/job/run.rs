@@ -8,20 +8,17 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use jiff::{Timestamp, Zoned};
-use rolltap_proxy::traces::Exporting;
 use tokio::time::Instant;
 
 use super::attempts::Attempts;
-use super::check::check;
+use super::dispatcher::Dispatcher;
 use super::events::JobEvent;
+use super::parts::JobParts;
 use super::prepare::Prepared;
 use super::progress::{Following, resumed, to_be_done};
-use super::proxy::{JobProxy, check_captures, choose_models};
-use super::queue::Queue;
-use super::ready::make_ready;
+use super::settle::settle;
 use super::task_versions::TaskVersions;
-use super::unusable::set_apart;
-use super::{JobError, JobReport, JobSettings, Progress, SkippedTasks, rollouts};
+use super::{JobError, JobReport, JobSettings, Progress, rollouts};
 use crate::common::cancellation::Cancellation;
 use crate::failure::chain;
 use crate::job::records::{JobProgress, Records};
@@ -50,32 +47,17 @@ async fn run(
     progress: Progress,
     cancellation: Cancellation,
 ) -> Result<JobReport, JobError> {
-    leave_out_unusable(&mut settings)?;
-    check(&settings)?;
-    make_ready(&mut settings)?;
-    let stopped = || JobError::Stopped;
-    let finding = progress.activity("asking the upstreams", "for their models");
-    settings.agents = cancellation.unless_stopped(choose_models(&settings)).await.ok_or_else(stopped)??;
-    drop(finding);
-    for agent in &mut settings.agents {
-        let _installing = progress.activity("installing agent", agent.spec.name());
-        let installed = cancellation.unless_stopped(Box::pin(agent.spec.install())).await;
-        installed.ok_or_else(|| JobError::Cancelled(agent.spec.name().to_owned()))??;
-    }
-    if settings.preflight {
-        let _checking = progress.activity("checking", "that a call to the model is captured");
-        let checked = cancellation.unless_stopped(Box::pin(check_captures(&settings))).await;
-        checked.ok_or_else(stopped)??;
-    }
+    settle(&mut settings, &progress, &cancellation).await?;
     // Models and agents are settled first, because errors up to here leave no directory to remove.
     let job_name = settings.job_name.clone().unwrap_or_else(|| default_job_name(&Zoned::now()));
     let tasks = std::mem::take(&mut settings.tasks);
     let claim = JobDir::claim(&settings.jobs_dir, &job_name)?;
-    let prepared = Prepared::look(&settings, tasks, &job_name, &claim.dir);
-    let started = match cancellation.unless_stopped(Box::pin(prepared)).await.ok_or_else(stopped).flatten() {
-        Ok(prepared) => Job::start(settings, claim.dir.clone(), prepared, progress, cancellation).await,
-        Err(error) => Err(error),
-    };
+    let prepared = Prepared::look(&settings, tasks, &job_name, &claim.dir, &cancellation.stop);
+    let started =
+        match cancellation.unless_stopped(Box::pin(prepared)).await.ok_or(JobError::Stopped).flatten() {
+            Ok(prepared) => Job::start(settings, claim.dir.clone(), prepared, progress, cancellation).await,
+            Err(error) => Err(error),
+        };
     match started {
         Ok(job) => Ok(job.run().await),
         Err(error) => {
@@ -85,19 +67,10 @@ async fn run(
     }
 }
 
-fn leave_out_unusable(settings: &mut JobSettings) -> Result<(), JobError> {
-    let Some(unusable) = set_apart(settings) else { return Ok(()) };
-    if unusable.stop_the_job(settings.skip_invalid) {
-        return Err(unusable.into());
-    }
-    tracing::warn!("{}", SkippedTasks(&unusable));
-    Ok(())
-}
-
 struct Job {
     context: Arc<TrialContext>,
+    parts: JobParts,
     records: Records,
-    proxy: JobProxy,
     progress: Progress,
     /// Reads the tokens of running trials for the progress.
     following: Option<Following>,
@@ -106,26 +79,13 @@ struct Job {
     /// When this run of the job began.
     began: Instant,
     attempts: Attempts,
-    queue: Queue,
-    /// The number of consecutive trials without a trainable call.
-    empty_in_a_row: u32,
-    /// The number of such trials after which the job stops. 0 disables this limit.
-    max_empty: u32,
-    /// Why no further trial may begin, if a problem affects all trials.
-    halted: Option<String>,
+    dispatcher: Dispatcher,
     /// Whether an earlier run of the job left its state.
     is_resumed: bool,
-    /// Sends the spans of trials. `None` if traces are off.
-    exporting: Option<Exporting>,
     task_versions: TaskVersions,
 }
 
 impl Job {
-    /// Returns whether no further trial may begin.
-    fn is_ending(&self) -> bool {
-        self.halted.is_some() || self.context.cancellation.stop.is_cancelled()
-    }
-
     async fn run(mut self) -> JobReport {
         let (planned, before) = (self.attempts.planned(), self.attempts.done().len());
         self.context.log.line(to_be_done(planned, before));
@@ -144,7 +104,8 @@ impl Job {
         self.following = None;
         let collecting = self.progress.activity("collecting", "the rollouts");
         let remedy = "no further trial was started; correct this and run the job again to resume it";
-        let mut problems: Vec<_> = self.halted.iter().map(|why| format!("{why}; {remedy}")).collect();
+        let mut problems: Vec<_> =
+            self.dispatcher.halted().iter().map(|why| format!("{why}; {remedy}")).collect();
         let rollouts = match rollouts::gather(&self.context, &self.attempts.all()).await {
             Ok((files, missing)) => {
                 problems.extend(missing);
@@ -179,19 +140,12 @@ impl Job {
         rollouts: Option<rollouts::RolloutFiles>,
         mut problems: Vec<String>,
     ) -> JobReport {
-        let Self { context, proxy, mut progress, attempts, exporting, began, .. } = self;
-        let removing = progress.activity("removing", "the environments of the job");
-        problems.extend(proxy.stop().await);
-        if let Some(exporting) = exporting {
-            exporting.finish().await;
-        }
-        // No trial runs any more, so this is the only owner of the context.
+        let Self { context, parts, mut progress, attempts, began, dispatcher, .. } = self;
         let (dir, planned) = (context.dir.clone(), attempts.planned());
-        if let Some(TrialContext { place, log, .. }) = Arc::into_inner(context) {
-            let unclean = place.close().await.err();
-            problems.extend(unclean.map(|error| format!("environments not removed: {}", chain(&error))));
-            problems.iter().for_each(|problem| log.line(problem));
-        }
+        // The parts must be the only owner of the context.
+        drop((dispatcher, context));
+        let removing = progress.activity("removing", "the environments of the job");
+        problems = parts.stop(problems).await;
         drop(removing);
         progress.end();
         let (trials, took) = (attempts.into_done(), began.elapsed());

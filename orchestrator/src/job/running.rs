@@ -15,6 +15,12 @@ pub(super) struct Running {
     plans: HashMap<Id, TrialPlan>,
 }
 
+/// A trial whose task has ended. The task may have panicked.
+pub(crate) struct EndedTrial {
+    pub(super) plan: TrialPlan,
+    pub(super) result: Result<TrialOutcome, JoinError>,
+}
+
 impl Running {
     pub(super) fn start(&mut self, context: &Arc<TrialContext>, plan: TrialPlan) {
         let (context, trial) = (Arc::clone(context), plan.clone());
@@ -22,13 +28,13 @@ impl Running {
         self.plans.insert(handle.id(), plan);
     }
 
-    /// Waits for the next trial to end. Returns `None` if no trial runs.
-    pub(super) async fn next(&mut self) -> Option<(TrialPlan, Result<TrialOutcome, JoinError>)> {
+    /// Waits for the next trial to end. Returns `None` if no trial runs. The caller may drop the future.
+    pub(super) async fn next(&mut self) -> Option<EndedTrial> {
         let (id, result) = match self.tasks.join_next_with_id().await? {
             Ok((id, outcome)) => (id, Ok(outcome)),
             Err(error) => (error.id(), Err(error)),
         };
-        self.plans.remove(&id).map(|plan| (plan, result))
+        self.plans.remove(&id).map(|plan| EndedTrial { plan, result })
     }
 
     pub(super) fn count(&self) -> usize {

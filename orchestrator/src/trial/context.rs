@@ -5,7 +5,6 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use rolltap_proxy::History;
 use rolltap_proxy::traces::Tracer;
-use serde_json::{Map, Value};
 
 use super::published_plane::PublishedPlane;
 use super::records::TrialRecords;
@@ -27,7 +26,6 @@ pub(crate) struct TrialContext {
     /// The job's own agent plane, if it has a public URL.
     pub(crate) published: Option<PublishedPlane>,
     pub(crate) history: Option<History>,
-    pub(crate) sampling: Map<String, Value>,
     /// Whether the job's rollout files have the messages of each call.
     pub(crate) messages: bool,
     pub(crate) retry: RetryConfig,

@@ -5,12 +5,25 @@ use std::sync::Arc;
 use rolltap_proxy::api::PutReward;
 use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
 use rolltap_rollout::rollout::RewardRule;
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::TrialExtras;
 use crate::failure::TimeoutPolicy;
 use crate::task::{GitOrigin, Task, TaskFiles};
 use crate::trial::JobAgent;
+
+/// The values that the client of a trial sets, beyond task and agent.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TrialRequest {
+    /// The keys that override those of every call of the trial.
+    pub(crate) sampling: Map<String, Value>,
+    /// The object that the proxy's status of the trial returns.
+    pub(crate) metadata: Map<String, Value>,
+    /// Ends the trial early. It is cancelled with the job at the latest.
+    pub(crate) stop: CancellationToken,
+}
 
 /// A trial to run.
 #[derive(Clone, Debug)]
@@ -45,6 +58,8 @@ pub struct TrialPlan {
     pub extras: Arc<TrialExtras>,
     /// The rule that makes the number to train on. `None` for the entry `reward`, or else the only entry.
     pub reward_rule: Option<RewardRule>,
+    /// The values that its client sets.
+    pub(crate) request: Arc<TrialRequest>,
     /// The number of earlier attempts at this sample in this run of the job.
     pub retries: u32,
     /// Attempts that this attempt supersedes, each with its reward. The rewards are set once this attempt is open. A

@@ -22,7 +22,8 @@ impl Trial<'_> {
             model: plan.agent.model.clone(),
             history: self.context.history,
             environment: Some(self.context.environment.to_string()),
-            sampling: self.context.sampling.clone(),
+            sampling: plan.request.sampling.clone(),
+            metadata: plan.request.metadata.clone(),
             ..OpenTrial::of_task(plan.task_id.clone())
         };
         let span = self.context.tracer.as_ref().map(|tracer| spans::place(tracer, plan));

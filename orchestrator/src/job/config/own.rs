@@ -125,7 +125,7 @@ pub(super) const KEYS: [&str; 33] = [
 
 /// Keys that rolltap's own records have in addition to settings. They are ignored, so that a job's `config.json` is a
 /// valid job file.
-const RECORDED: [&str; 2] = ["version", "job_id"];
+const RECORDED: [&str; 3] = ["version", "job_id", "service"];
 
 impl OwnConfig {
     pub(super) fn of(mut section: Value) -> Result<Self, ConfigError> {

@@ -46,6 +46,6 @@ pub(super) async fn proxy(
     };
     // No agent calls a model, so the agent plane need not be reachable from environments.
     let (proxy, admin, _) =
-        JobProxy::start(choice, IpAddr::from(Ipv4Addr::LOCALHOST), job.data(), None).await?;
+        JobProxy::start(choice, IpAddr::from(Ipv4Addr::LOCALHOST), job.data(), None, None).await?;
     Ok((proxy, admin))
 }

@@ -49,6 +49,9 @@ pub enum ResumeError {
         /// The reason.
         problem: String,
     },
+    /// The directory belongs to a service, whose groups are submitted.
+    #[error("{} is the directory of a service: `rolltap serve` continues it; choose another --job-name", .0.display())]
+    Service(PathBuf),
     /// The name of a trial is not a valid id.
     #[error(transparent)]
     Name(#[from] InvalidId),

@@ -2,21 +2,18 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use rolltap_proxy::traces::Tracer;
 use tokio::time::Instant;
 
 use super::Job;
 use crate::common::cancellation::Cancellation;
-use crate::environment::JobLabel;
-use crate::failure::chain;
 use crate::job::attempts::Attempts;
+use crate::job::dispatcher::Dispatcher;
+use crate::job::parts::{JobBase, JobParts};
 use crate::job::prepare::Prepared;
-use crate::job::proxy::JobProxy;
 use crate::job::queue::Queue;
 use crate::job::{JobError, JobSettings, Progress};
-use crate::job_dir::{JobDir, Log, write_json};
-use crate::trial::{TrialContext, TrialHost, TrialOutcome};
+use crate::job_dir::{JobDir, write_json};
+use crate::trial::TrialOutcome;
 
 impl Job {
     pub(super) async fn start(
@@ -33,40 +30,23 @@ impl Job {
             write_json(&dir.versions(), &versions).map_err(write(dir.versions()))?;
             write_json(&dir.config(), records.job_config()).map_err(write(dir.config()))?;
         }
-        let log = Log::create(&dir.log()).map_err(write(dir.log()))?;
-        let (tracer, exporting) = settings.traces.clone().map(Tracer::start).transpose()?.unzip();
-        let label = JobLabel::new(records.job_name());
         let first: Vec<_> = remaining.plans.iter().map(|stretch| &stretch.first).collect();
-        let place = TrialHost::connect(&settings, &first, &label, &dir, progress.activities()).await?;
-        let traces = settings.traces.clone();
-        let started = JobProxy::start(settings.proxy, place.bind_address(), dir.data(), traces).await;
-        let (proxy, admin, published) = match started {
-            Ok(started) => started,
-            Err(error) => {
-                close(place).await;
-                return Err(error);
-            }
-        };
         let is_resumed = left.is_some();
         let (started_before, retries) = left.map_or((None, 0), |left| (left.started_at, left.retries));
-        let context = TrialContext {
-            started_at: started_before.unwrap_or_else(Timestamp::now),
+        let (agents, concurrency) = (settings.agents.len(), settings.concurrency);
+        let (per_task, max_empty) = (settings.per_task, settings.max_empty_trials);
+        let base = JobBase {
+            settings,
             dir,
-            log,
-            place,
-            environment: settings.environment,
-            admin,
-            published,
-            history: settings.history,
-            sampling: settings.sampling,
-            messages: settings.messages,
-            retry: settings.retry,
-            events: Arc::clone(&progress.events),
-            tracer,
-            records: records.trials().clone(),
+            records: &records,
+            first: &first,
+            started_at: started_before,
             cancellation,
+            served: None,
         };
-        progress.name_agents(settings.agents.len() > 1);
+        let parts = JobParts::start(base, &progress).await?;
+        let context = Arc::clone(&parts.context);
+        progress.name_agents(agents > 1);
         let following = progress.follow(&context.admin);
         let job_id = records.job_id();
         let mut older = remaining.older;
@@ -74,21 +54,20 @@ impl Job {
         for outcome in older.iter_mut().filter(|outcome| !outcome.opened) {
             context.seal(outcome).await;
         }
+        let queue = Queue::new(job_id, remaining.plans, concurrency, per_task);
+        let job = (job_id, records.job_name());
+        let dispatcher = Dispatcher::new(Arc::clone(&context), queue, job, max_empty);
         let mut job = Self {
-            context: Arc::new(context),
+            context,
+            parts,
             records,
-            proxy,
             progress,
             following,
-            at_once: settings.concurrency.get(),
+            at_once: concurrency.get(),
             began: Instant::now(),
             attempts: Attempts::before(order, remaining.done, older, retries),
-            queue: Queue::new(job_id, remaining.plans, settings.concurrency, settings.per_task),
-            empty_in_a_row: 0,
-            max_empty: settings.max_empty_trials,
-            halted: None,
+            dispatcher,
             is_resumed,
-            exporting,
             task_versions,
         };
         job.put_rewards_left().await;
@@ -108,11 +87,5 @@ impl Job {
         {
             self.context.put_reward(outcome).await;
         }
-    }
-}
-
-async fn close(place: TrialHost) {
-    if let Err(error) = place.close().await {
-        tracing::warn!(error = chain(&error), "cannot clean up after a job that did not start");
     }
 }

@@ -95,7 +95,7 @@ impl Trial<'_> {
             self.fail_round(round, environment_failure(Phase::Agent, &error));
             return None;
         }
-        let cancel = self.context.cancellation.stop.child_token();
+        let cancel = self.plan.request.stop.child_token();
         let limit = self.plan.timeouts.agent(task.config.agent.timeout_sec);
         self.enter(Phase::Agent);
         let timing = Timing::start();

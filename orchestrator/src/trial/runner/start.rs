@@ -119,8 +119,7 @@ impl Trial<'_> {
         let here = &opened.base_urls;
         let inside = environment.model_urls(here, self.public_urls.as_ref().unwrap_or(here)).await;
         self.urls_inside = Some(inside.map_err(|error| environment_failure(phase, &error))?);
-        let assignment =
-            self.assignment(task, environment, opened, logs, limit, &self.context.cancellation.stop);
+        let assignment = self.assignment(task, environment, opened, logs, limit, &self.plan.request.stop);
         let skills = &self.plan.extras.skills;
         let setup = Box::pin(async {
             skill::put(skills, task, environment)

@@ -1,0 +1,284 @@
+//! The loop of a service: starts trials, records their ends, and answers requests, one event at a time.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+use rolltap_proxy::SubmissionRequest;
+use rolltap_proxy::api::SubmissionState;
+use rolltap_rollout::ids::{GroupId, SubmissionId};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::log::{SubmissionLog, SubmissionRecord};
+use super::planner::GroupPlanner;
+use super::requests::Planned;
+use super::table::{Entry, Table};
+use super::{ServiceAddresses, ServiceError, ServiceReport, SubmissionLogError};
+use crate::failure::chain;
+use crate::job::dispatcher::{Dispatcher, TrialEnd, Wakeup};
+use crate::job::parts::JobParts;
+use crate::job::records::{JobProgress, Records};
+use crate::job_dir::write_json;
+use crate::trial::{TrialContext, TrialOutcome};
+
+/// A running service.
+pub(super) struct Service {
+    pub(super) parts: JobParts,
+    pub(super) context: Arc<TrialContext>,
+    pub(super) dispatcher: Dispatcher,
+    pub(super) records: Records,
+    pub(super) table: Table,
+    /// A thread of its own writes to the file, so that the trials do not wait for the disk.
+    pub(super) log: Arc<Mutex<SubmissionLog>>,
+    pub(super) planner: Arc<GroupPlanner>,
+    pub(super) requests: mpsc::Receiver<SubmissionRequest>,
+    /// Submissions whose tasks are being read.
+    pub(super) planning: JoinSet<Planned>,
+    pub(super) max_queued: u64,
+    pub(super) admin: SocketAddr,
+}
+
+/// An event of the loop.
+enum Event {
+    Trial(Option<Wakeup>),
+    Request(SubmissionRequest),
+    Planned(Planned),
+    /// A deadline passed, or the service is to stop.
+    Other,
+}
+
+impl Service {
+    /// Returns where the service is reached.
+    pub(super) fn addresses(&self) -> ServiceAddresses {
+        ServiceAddresses {
+            dir: self.context.dir.path().to_owned(),
+            admin: self.admin,
+            continued: self.table.active().count(),
+        }
+    }
+
+    pub(super) fn stop_signal(&self) -> &CancellationToken {
+        &self.context.cancellation.stop
+    }
+
+    /// Whether no further trial begins and no request is answered.
+    fn is_ending(&self) -> bool {
+        self.stop_signal().is_cancelled() || self.dispatcher.halted().is_some()
+    }
+
+    /// Runs until the service is to stop, or until a problem affects all trials.
+    pub(super) async fn run(mut self) -> Result<ServiceReport, ServiceError> {
+        loop {
+            self.start_trials().await;
+            if self.is_ending() && self.dispatcher.running() == 0 {
+                break;
+            }
+            match self.next_event().await {
+                Event::Trial(Some(Wakeup::Ended(ended))) => {
+                    let end = self.dispatcher.record(*ended).await;
+                    self.trial_ended(end).await;
+                }
+                Event::Request(request) => self.answer(request).await,
+                Event::Planned(planned) => self.take(planned).await,
+                Event::Trial(_) | Event::Other => self.stop_expired().await,
+            }
+        }
+        self.shut_down().await
+    }
+
+    async fn next_event(&mut self) -> Event {
+        let is_ending = self.is_ending();
+        let stop = self.stop_signal().clone();
+        let deadline = self.next_deadline();
+        let has_trials = self.dispatcher.has_work();
+        let expiry = async {
+            match deadline {
+                Some(deadline) => sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            wakeup = self.dispatcher.next(), if has_trials => Event::Trial(wakeup),
+            Some(planned) = self.planning.join_next() => match planned {
+                Ok(planned) => Event::Planned(planned),
+                // The client of a plan that panicked gets an error, because its answer is dropped.
+                Err(error) => {
+                    self.context.log.line(format!("a submission could not be planned: {error}"));
+                    Event::Other
+                }
+            },
+            Some(request) = self.requests.recv(), if !is_ending => Event::Request(request),
+            () = expiry, if !is_ending => Event::Other,
+            () = stop.cancelled(), if !is_ending => Event::Other,
+            else => Event::Other,
+        }
+    }
+
+    async fn start_trials(&mut self) {
+        while let Some(started) = self.dispatcher.start_next() {
+            self.context.events.trial_started(&started.plan);
+            if let Some(id) = self.table.begun(&started.plan.group_id) {
+                let record = SubmissionRecord::Started { id, at: Timestamp::now() };
+                // A start without a record is only unknown after a restart.
+                drop(self.write(vec![record], false).await);
+            }
+            // Starting many trials takes a while, and requests must be answered meanwhile.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn trial_ended(&mut self, TrialEnd { mut outcome, next }: TrialEnd) {
+        let group = outcome.group_id.clone();
+        let Some(entry) = self.table.of_group(&group) else { return };
+        let (id, is_stopping) = (entry.submitted.id.clone(), entry.stopping.is_some());
+        match next {
+            Some(next) => {
+                self.table.attempt_ended(&group, None);
+                self.dispatcher.try_again(next, outcome);
+            }
+            // The next start of the service makes another attempt.
+            None if outcome.is_cancelled() && !is_stopping => self.table.attempt_ended(&group, None),
+            None if outcome.is_cancelled() || outcome.awaits_retry => {
+                self.settle_outcome(&mut outcome).await;
+                self.table.attempt_ended(&group, None);
+            }
+            None => self.table.attempt_ended(&group, Some(failure_of(&outcome))),
+        }
+        self.end_if_over(&id).await;
+    }
+
+    /// Gives a stopped trial its reward, which is not valid, so that it is complete at the proxy.
+    pub(super) async fn settle_outcome(&self, outcome: &mut TrialOutcome) {
+        if outcome.opened {
+            self.context.put_reward(outcome).await;
+        }
+    }
+
+    /// Ends a submission if all of its samples have ended, or if it is stopped and nothing of it runs.
+    pub(super) async fn end_if_over(&mut self, id: &SubmissionId) {
+        let Some(entry) = self.table.get(id).filter(|entry| !entry.state.has_ended()) else { return };
+        let state = match entry.stopping {
+            _ if entry.is_complete() => SubmissionState::Done,
+            Some(state) if entry.is_idle() => state,
+            _ => return,
+        };
+        self.end(id, state, None).await;
+    }
+
+    /// Closes the groups of a submission and records its end.
+    pub(super) async fn end(&mut self, id: &SubmissionId, state: SubmissionState, error: Option<String>) {
+        let Some(entry) = self.table.get(id) else { return };
+        let groups: Vec<GroupId> =
+            entry.submitted.groups.iter().map(|group| group.group_id.clone()).collect();
+        for group in &groups {
+            if let Err(error) = self.context.admin.close_group(group).await {
+                self.context.log.line(format!("group {group} is not closed: {}", chain(&error)));
+            }
+        }
+        let Some(entry) = self.table.get(id) else { return };
+        let record = entry.end(state, Timestamp::now(), error);
+        self.context.log.line(format!("submission {id} ended: {state:?}"));
+        if let Err(error) = self.write(vec![record.clone()], true).await {
+            // The submission is over here. After a restart the service finds that again.
+            self.context.log.line(format!("the end of submission {id} is not recorded: {}", chain(&error)));
+            self.table.apply(record, &CancellationToken::new());
+        }
+    }
+
+    /// Stops submissions: no further sample of them begins, and the running ones are stopped.
+    pub(super) async fn stop_submissions(
+        &mut self,
+        ids: &[SubmissionId],
+        state: SubmissionState,
+    ) -> Result<(), SubmissionLogError> {
+        let stopping = |id: &SubmissionId| SubmissionRecord::Stopping { id: id.clone(), state };
+        self.write(ids.iter().map(stopping).collect(), true).await?;
+        let entries = ids.iter().filter_map(|id| self.table.get(id));
+        let groups = entries.flat_map(|entry| &entry.submitted.groups).map(|group| group.group_id.clone());
+        let groups: HashSet<GroupId> = groups.collect();
+        for mut failed in self.dispatcher.queue.remove(|group| groups.contains(group)) {
+            self.settle_outcome(&mut failed).await;
+        }
+        for id in ids {
+            self.end_if_over(id).await;
+        }
+        Ok(())
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let live = self.table.active().filter(|entry| entry.stopping.is_none());
+        let at = live.filter_map(Entry::expires_at).min()?;
+        let left = at.duration_since(Timestamp::now()).try_into().unwrap_or_default();
+        Instant::now().checked_add(left)
+    }
+
+    async fn stop_expired(&mut self) {
+        let now = Timestamp::now();
+        let is_due = |entry: &&Entry| {
+            entry.stopping.is_none() && entry.expires_at().is_some_and(|expiry| expiry <= now)
+        };
+        let due: Vec<_> =
+            self.table.active().filter(is_due).map(|entry| entry.submitted.id.clone()).collect();
+        if !due.is_empty()
+            && let Err(error) = self.stop_submissions(&due, SubmissionState::Expired).await
+        {
+            self.context.log.line(format!("expired submissions go on: {}", chain(&error)));
+        }
+    }
+
+    /// Appends records to the log and applies them to the table. With `sync` they are durable when this returns.
+    async fn write(&mut self, records: Vec<SubmissionRecord>, sync: bool) -> Result<(), SubmissionLogError> {
+        self.append(records.clone(), sync).await?;
+        let stop = self.stop_signal().clone();
+        records.into_iter().for_each(|record| self.table.apply(record, &stop));
+        Ok(())
+    }
+
+    /// Appends records to the log. With `sync` they are durable when this returns.
+    pub(super) async fn append(
+        &self,
+        records: Vec<SubmissionRecord>,
+        sync: bool,
+    ) -> Result<(), SubmissionLogError> {
+        let log = Arc::clone(&self.log);
+        let written = tokio::task::spawn_blocking(move || {
+            log.lock().unwrap_or_else(PoisonError::into_inner).append(&records, sync)
+        });
+        // An error here is a panic of the writer, or the end of the runtime.
+        written.await.unwrap_or(Err(SubmissionLogError::Ended))
+    }
+
+    async fn shut_down(self) -> Result<ServiceReport, ServiceError> {
+        let Self { parts, context, dispatcher, records, table, requests, planning, .. } = self;
+        // Clients that wait get an error, because their answers are dropped.
+        drop((requests, planning));
+        let halted = dispatcher.halted().map(str::to_owned);
+        let dir = context.dir.clone();
+        let ended = records.job_result(&JobProgress {
+            started_at: context.started_at,
+            finished_at: Some(Timestamp::now()),
+            planned: 0,
+            running: 0,
+            retries: 0,
+            trials: &[],
+        });
+        let written = write_json(&dir.result(), &ended).err();
+        let problems = written.map(|error| format!("cannot write {}: {error}", dir.result().display()));
+        drop((dispatcher, context));
+        let problems = parts.stop(problems.into_iter().collect()).await;
+        match halted {
+            Some(why) => Err(ServiceError::Halted(why)),
+            None => Ok(ServiceReport { dir, problems, unfinished: table.active().count() }),
+        }
+    }
+}
+
+/// Returns the cause of a failure that is not the agent's.
+pub(super) fn failure_of(outcome: &TrialOutcome) -> Option<String> {
+    let failure = outcome.failure.as_ref().filter(|_| outcome.failed_through_no_fault_of_the_agent())?;
+    Some(failure.cause.name().to_owned())
+}
