@@ -11,6 +11,7 @@ from rolltap.lines import read_lines
 from rolltap.prepare import Prepare, earned, prepared_rows
 from rolltap.proxy import Proxy
 from rolltap.row import CallSpan, Prepared, PreparedRow, Row, Trial
+from rolltap.submissions import Submission, SubmissionRequest, SubmissionState, SubmittedGroup
 from rolltap.trial import Agent, Outcome, run_trial
 
 __all__ = [
@@ -26,6 +27,10 @@ __all__ = [
     "Proxy",
     "RolltapError",
     "Row",
+    "Submission",
+    "SubmissionRequest",
+    "SubmissionState",
+    "SubmittedGroup",
     "Trial",
     "earned",
     "prepared_rows",

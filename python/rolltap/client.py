@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import time
+import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -23,8 +26,17 @@ from rolltap.messages import (
     rows_of,
 )
 from rolltap.prepare import Prepare
+from rolltap.retries import Patience
 from rolltap.rollouts import Reading, opening
 from rolltap.row import Prepared, Row, Trial
+from rolltap.submissions import (
+    PAGE,
+    Submission,
+    TaskPath,
+    has_ended,
+    of_submission,
+    submission_body,
+)
 from rolltap.transport import (
     AsyncClosing,
     AsyncioTransport,
@@ -59,6 +71,16 @@ class _Calls(AsyncClosing):
         response = await self._transport.request(method, path, body, timeout, params)
         raise_for(response, response.content)
         return response.content
+
+    async def _ask_patiently(
+        self, patience: float, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> bytes:
+        attempts = Patience(patience)
+        while True:
+            try:
+                return await self._ask(method, path, body)
+            except (httpx.TransportError, RolltapError) as error:
+                await self._transport.sleep(attempts.pause(error))
 
     async def open_trial(self, /, task_id: str, **fields: Any) -> OpenedTrial:
         """Opens a trial. `fields` are further fields of `POST /v1/trials`. Fields that are None get the defaults."""
@@ -128,6 +150,114 @@ class _Calls(AsyncClosing):
     async def resume(self) -> None:
         """Releases held calls."""
         await self._ask("POST", "/v1/policy/resume")
+
+    async def submit(
+        self,
+        task: str | None = None,
+        *,
+        task_path: TaskPath | None = None,
+        dataset: str | None = None,
+        agent: str | None = None,
+        samples: int | None = None,
+        sampling: Mapping[str, Any] | None = None,
+        priority: int | None = None,
+        deadline: float | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        patience: float = 60.0,
+    ) -> Submission:
+        """Asks `rolltap serve` to sample groups, and returns the submission, which the service has on its disk.
+
+        Exactly one of `task`, `task_path` and `dataset` names what to sample. `task` and `dataset` are names that the
+        service was started with, and each task of a dataset becomes a group. `task_path` is the absolute path of a task
+        directory on the host of the service. `agent` is needed only if the service has several agents.
+
+        `samples` is the number of samples of each group. `sampling` overrides keys of every request of the trials.
+        Submissions with a higher `priority` begin first. After `deadline` seconds the submission is stopped. The
+        submission and its trials have `metadata` unchanged.
+
+        A second request with the same `idempotency_key` and equal fields returns the first submission. If the key is
+        None, a random one is made. The request is therefore repeated for `patience` seconds if no answer comes, if the
+        queue is full, and if the service is starting or stopping, with the pauses that the service names.
+
+        Raises RolltapError if the service refuses the request: status 400 if it makes no sense, 404 if the server is
+        no `rolltap serve`, 409 if the key belongs to another request, and 429 or 503 when `patience` is over. Raises
+        httpx.TransportError if no answer came until then.
+        """
+        fields = {
+            "task": task,
+            "dataset": dataset,
+            "agent": agent,
+            "samples": samples,
+            "sampling": sampling,
+            "priority": priority,
+            "deadline": deadline,
+            "metadata": metadata,
+            "idempotency_key": uuid.uuid4().hex if idempotency_key is None else idempotency_key,
+        }
+        body = submission_body(task_path, fields)
+        answer = await self._ask_patiently(patience, "POST", "/v1/submissions", body)
+        return json.loads(answer)  # type: ignore[no-any-return]
+
+    async def submission(self, submission_id: str) -> Submission:
+        """Returns the submission. Raises RolltapError with status 404 if it is unknown."""
+        return json.loads(await self._ask("GET", of_submission(submission_id)))  # type: ignore[no-any-return]
+
+    async def submissions(self, *, active: bool = False) -> AsyncGenerator[Submission, None]:
+        """Yields the submissions, the oldest first. With `active`, yields only those that have not ended.
+
+        Raises RolltapError if the service refuses a request, with status 404 if the server is no `rolltap serve`.
+        """
+        params = {"limit": str(PAGE), "active": "true" if active else "false"}
+        while True:
+            response = await self._transport.request("GET", "/v1/submissions", None, params=params)
+            raise_for(response, response.content)
+            page: list[Submission] = json.loads(response.content)
+            for submission in page:
+                yield submission
+            if "next" not in response.links:
+                return
+            params["after"] = page[-1]["id"]
+
+    async def cancel_submission(self, submission_id: str) -> Submission:
+        """Cancels the submission and returns it. Idempotent.
+
+        Its running trials are being stopped when this returns. `wait_for_submission` waits for its end. A submission
+        that had ended is returned unchanged. Raises RolltapError with status 404 if the submission is unknown.
+        """
+        body = await self._ask("POST", of_submission(submission_id, "/cancel"))
+        return json.loads(body)  # type: ignore[no-any-return]
+
+    async def cancel_submissions(self, policy_version: int) -> list[Submission]:
+        """Cancels the submissions that were made under this policy version, and returns those that had not ended.
+
+        `policy_version` is rolltap's count, as in `Submission` and in `version` of `policy()`, not the label of
+        `set_policy`. Raises RolltapError if the service refuses the request.
+        """
+        body = await self._ask("POST", "/v1/submissions/cancel", {"policy_version": policy_version})
+        return json.loads(body)  # type: ignore[no-any-return]
+
+    async def wait_for_submission(
+        self, submission_id: str, *, poll: float = 0.5, timeout: float | None = None, patience: float = 60.0
+    ) -> Submission:
+        """Waits until the submission has ended, and returns it. `state` has how it ended.
+
+        Reads the submission every `poll` seconds. A failing read is repeated for `patience` seconds, because a service
+        that restarts continues its submissions. Raises TimeoutError if the submission has not ended after `timeout`
+        seconds; it goes on. Raises RolltapError with status 404 if it is unknown. Raises the error of the last read if
+        reads fail until `patience` or `timeout` is over.
+        """
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while True:
+            left = max(0.0, until - time.monotonic())
+            answer = await self._ask_patiently(min(patience, left), "GET", of_submission(submission_id))
+            submission: Submission = json.loads(answer)
+            if has_ended(submission):
+                return submission
+            if left == 0.0:
+                state = submission["state"]
+                raise TimeoutError(f"submission {submission_id} is {state} after {timeout:g} s, and goes on")
+            await self._transport.sleep(min(poll, left))
 
     async def rollouts(
         self,
@@ -206,4 +336,10 @@ class Client(Blocking):
     set_policy = blocking(_Calls.set_policy)
     pause = blocking(_Calls.pause)
     resume = blocking(_Calls.resume)
+    submit = blocking(_Calls.submit)
+    submission = blocking(_Calls.submission)
+    submissions = blocking_iterator(_Calls.submissions)
+    cancel_submission = blocking(_Calls.cancel_submission)
+    cancel_submissions = blocking(_Calls.cancel_submissions)
+    wait_for_submission = blocking(_Calls.wait_for_submission)
     rollouts = blocking_iterator(_Calls.rollouts)

@@ -12,10 +12,8 @@ import httpx
 from rolltap.errors import passes
 from rolltap.lines import LineBuffer
 from rolltap.prepare import Prepare
+from rolltap.retries import backoff
 from rolltap.row import Trial
-
-LONGEST_PAUSE = 10.0
-"""The longest time between two attempts, in seconds."""
 
 
 @dataclass
@@ -83,8 +81,7 @@ class Reading:
         if not self.follow or not passes(error):
             raise error
         self.failures += 1
-        # The exponent is bounded, because `failures` has no limit and a large power overflows.
-        return min(LONGEST_PAUSE, 0.25 * 2.0 ** min(self.failures, 6))
+        return backoff(self.failures)
 
 
 def _trial(line: dict[str, Any]) -> Trial:
