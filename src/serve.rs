@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, value_parser};
-use rolltap_orchestrator::job::service::{DEFAULT_NAME, ServiceAddresses, ServiceSettings, serve};
+use rolltap_orchestrator::job::service::{DEFAULT_NAME, Pace, ServiceAddresses, ServiceSettings, serve};
 use rolltap_orchestrator::job::{JobSettings, Progress, ProxyChoice};
 use rolltap_proxy::PAGES_PATH;
 use rolltap_viewer::{Collection, pages_below};
@@ -42,6 +42,20 @@ struct Options {
     #[arg(long, value_name = "NUMBER", default_value = "10000", value_parser = one_or_more::<NonZeroU64>,
           allow_negative_numbers = true)]
     max_queued: NonZeroU64,
+    /// Give the trainer no group that is older than this many policy versions. It requires --groups-per-step.
+    ///
+    /// New groups wait while those that have begun fill the steps of the trainer up to this age. A complete group waits if
+    /// an older one must be taken first.
+    #[arg(long, value_name = "VERSIONS", requires = "groups_per_step")]
+    max_staleness: Option<u32>,
+    /// The number of groups that the trainer takes per policy version, for --max-staleness.
+    #[arg(long, value_name = "NUMBER", value_parser = one_or_more::<NonZeroU64>, requires = "max_staleness",
+          allow_negative_numbers = true)]
+    groups_per_step: Option<NonZeroU64>,
+    /// Drop complete groups whose valid rewards are all equal: readers of closed groups do not get them, and the next
+    /// group takes their place.
+    #[arg(long)]
+    drop_uniform_groups: bool,
 }
 
 /// The options of `rolltap run` that have no meaning for a service.
@@ -161,6 +175,8 @@ pub(crate) async fn run(Arguments { run, service }: Arguments) -> anyhow::Result
         admin_tokens: service.admin_tokens,
         pages: Some(pages),
         max_queued: service.max_queued,
+        pace: service.max_staleness.zip(service.groups_per_step).map(pace),
+        drop_uniform: service.drop_uniform_groups,
     };
     let progress = Progress::for_stderr(true);
     let report = serve(settings, service, progress, terminal::cancelled_by_signals()?, tell_start).await?;
@@ -183,6 +199,10 @@ fn tell_start(service: &ServiceAddresses) {
         terminal::say(format_args!("{continued} submissions of an earlier run continue"));
     }
     terminal::say("takes submissions");
+}
+
+fn pace((max_staleness, groups_per_step): (u32, NonZeroU64)) -> Pace {
+    Pace { max_staleness, groups_per_step }
 }
 
 fn tokenizer(settings: &JobSettings) -> Option<PathBuf> {

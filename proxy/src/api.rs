@@ -10,7 +10,7 @@ mod upstreams;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-pub use feed::{ClosingCause, GroupClosing, GroupStatus, RolloutLine, SampleCounts};
+pub use feed::{CloseGroup, ClosingCause, GroupClosing, GroupStatus, RolloutLine, SampleCounts};
 use jiff::Timestamp;
 use rolltap_rollout::branch_cause::BranchCause;
 use rolltap_rollout::call::{CallRole, Flaw};
@@ -19,7 +19,7 @@ use rolltap_rollout::rollout::Reward;
 use rolltap_rollout::training::Training;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-pub use submissions::{CancelSubmissions, Submission, SubmissionState, Submit, SubmittedGroup};
+pub use submissions::{CancelSubmissions, DropCause, Submission, SubmissionState, Submit, SubmittedGroup};
 pub use upstreams::{
     AddUpstream, Label, PauseMode, PausePolicy, PolicyStatus, PolicyVersion, SetPolicy, UpstreamState,
     UpstreamStatus,
@@ -87,6 +87,10 @@ pub struct OpenTrial {
     /// The longest time from the first seal of a trial of the group to the close of the group, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_deadline: Option<Seconds>,
+    /// Whether the group of the trial closes only by request or at its deadline, also if as many samples as its size are
+    /// complete. The value of any trial of the group counts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hold_group: bool,
     /// Any object. The status of the trial returns it unchanged.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub metadata: serde_json::Map<String, serde_json::Value>,
@@ -113,6 +117,7 @@ impl OpenTrial {
             limits: Limits::default(),
             reward_deadline: None,
             group_deadline: None,
+            hold_group: false,
             metadata: serde_json::Map::new(),
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -104,6 +104,7 @@ pub struct RunningProxy {
     admin: JoinHandle<()>,
     store: Store,
     store_thread: StoreThread,
+    policy: Arc<Policy>,
     /// `None` if traces are off.
     exporting: Option<Exporting>,
 }
@@ -137,8 +138,14 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
     let (tracer, exporting) = started.transpose()?.unzip();
     let idle_timeout = settings.upstream_idle_timeout;
     let flaws = metrics.flaws();
-    let upstream =
-        Pool::start(settings.upstreams, settings.pool, idle_timeout, policy, store.clone(), flaws)?;
+    let upstream = Pool::start(
+        settings.upstreams,
+        settings.pool,
+        idle_timeout,
+        Arc::clone(&policy),
+        store.clone(),
+        flaws,
+    )?;
     let prefix =
         ExactPrefix::start(settings.render, Arc::clone(&upstream), store.clone(), Arc::clone(&metrics))?;
     let (draining, stopped) = (CancellationToken::new(), CancellationToken::new());
@@ -204,6 +211,7 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
         admin,
         store,
         store_thread,
+        policy,
         exporting,
     })
 }
@@ -297,6 +305,11 @@ impl RunningProxy {
     /// The addresses of the agent plane, in the order of [`Settings::listen`].
     pub fn agent_addrs(&self) -> &[SocketAddr] {
         &self.agent_addrs
+    }
+
+    /// Returns the ordinal of the current policy version, and follows its changes.
+    pub fn policy_version(&self) -> watch::Receiver<i32> {
+        self.policy.subscribe()
     }
 
     /// The address of the admin plane.

@@ -2,6 +2,7 @@
 
 mod harness;
 mod killed;
+mod pacing;
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};

@@ -52,6 +52,7 @@ mod regrade;
 mod release;
 mod responses;
 mod reward_table;
+mod service;
 mod sessions;
 mod side_by_side;
 mod systemd;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rolltap_proxy::traces::TraceSettings;
 use rolltap_proxy::{PoolSettings, RunningProxy, Settings};
+use tokio::sync::watch;
 
 use super::parts::ServedAdmin;
 use super::preflight::{self, PreflightError};
@@ -117,10 +118,10 @@ impl JobProxy {
         Ok((Self::Embedded(Box::new(proxy)), admin, published))
     }
 
-    /// Returns the address of the admin plane of an embedded proxy.
-    pub(super) fn admin_addr(&self) -> Option<SocketAddr> {
+    /// Returns the address of the admin plane of an embedded proxy, and its policy version.
+    pub(super) fn embedded(&self) -> Option<(SocketAddr, watch::Receiver<i32>)> {
         match self {
-            Self::Embedded(proxy) => Some(proxy.admin_addr()),
+            Self::Embedded(proxy) => Some((proxy.admin_addr(), proxy.policy_version())),
             Self::External => None,
         }
     }

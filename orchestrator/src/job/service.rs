@@ -2,10 +2,12 @@
 //!
 //! A submission is durable before it is acknowledged ([`log`]). The names of its trials derive from the submission, so a
 //! restart finds the directory of each attempt that began, and begins no attempt twice ([`recovery`]). [`table`] has the
-//! progress of each submission; [`planner`] finds its tasks; [`run`] is the loop that runs the trials and answers
+//! progress of each submission; [`planner`] finds its tasks; [`groups`] and [`pacing`] decide when groups begin and close; [`run`] is the loop that runs the trials and answers
 //! requests.
 
+mod groups;
 mod log;
+mod pacing;
 mod planner;
 mod recovery;
 mod requests;
@@ -20,6 +22,7 @@ use axum::Router;
 use futures_util::future::BoxFuture;
 
 pub use self::log::SubmissionLogError;
+pub use self::pacing::Pace;
 use self::run::Service;
 use super::settle::settle;
 use super::{JobError, JobSettings, Progress, ProxyChoice};
@@ -43,6 +46,10 @@ pub struct ServiceSettings {
     pub pages: Option<Router>,
     /// The largest number of samples that have not begun. Further submissions are answered 429.
     pub max_queued: NonZeroU64,
+    /// The budget of staleness. `None` lets every group begin at once and close when it is complete.
+    pub pace: Option<Pace>,
+    /// Whether groups whose valid rewards are all equal are dropped.
+    pub drop_uniform: bool,
 }
 
 /// Why a service did not start, or ended.

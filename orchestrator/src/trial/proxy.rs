@@ -24,6 +24,7 @@ impl Trial<'_> {
             environment: Some(self.context.environment.to_string()),
             sampling: plan.request.sampling.clone(),
             metadata: plan.request.metadata.clone(),
+            hold_group: plan.request.hold_group,
             ..OpenTrial::of_task(plan.task_id.clone())
         };
         let span = self.context.tracer.as_ref().map(|tracer| spans::place(tracer, plan));

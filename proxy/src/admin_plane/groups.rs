@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::PathRejection;
+use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
 use rolltap_rollout::ids::GroupId;
 
 use super::AdminPlane;
 use super::error::AdminError;
-use crate::api::GroupStatus;
+use crate::api::{CloseGroup, ClosingCause, GroupStatus};
 
 pub(super) async fn list(State(plane): State<Arc<AdminPlane>>) -> Json<Vec<GroupStatus>> {
     Json(plane.lifecycle.feed.ledger().groups())
@@ -27,10 +27,13 @@ pub(super) async fn status(
 pub(super) async fn close(
     State(plane): State<Arc<AdminPlane>>,
     id: Result<Path<GroupId>, PathRejection>,
+    body: Result<Option<Json<CloseGroup>>, JsonRejection>,
 ) -> Result<Json<GroupStatus>, AdminError> {
     let Path(id) = id?;
+    let Json(CloseGroup { drop }) = body?.unwrap_or_default();
+    let cause = if drop { ClosingCause::Dropped } else { ClosingCause::Call };
     let feed = &plane.lifecycle.feed;
-    if !feed.ledger().close(&id) {
+    if !feed.ledger().close(&id, cause) {
         return Err(AdminError::unknown_group(&id));
     }
     // The ledger only plans the closing. It counts once the sequencer has written it to the store.

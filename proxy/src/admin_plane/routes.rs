@@ -113,7 +113,8 @@ fn feed_endpoints<D: Description>() -> Vec<Endpoint<D>> {
         post(
             OPEN, "/v1/groups/{id}/close",
             "close_group",
-            "Closes a group.\nIt accepts no further trial. Idempotent.",
+            "Closes a group.\nIt accepts no further trial. With `drop: true`, readers of closed groups do not get it. Idempotent: \
+             the first cause counts.",
             groups::close,
         ),
         get(

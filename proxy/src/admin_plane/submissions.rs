@@ -60,7 +60,8 @@ pub enum SubmissionRequest {
     Cancel {
         /// The submission.
         id: SubmissionId,
-        /// Takes the submission once its trials have ended, or `None` if it is unknown.
+        /// Takes the submission once no further sample of it begins, or `None` if it is unknown. Running trials may still
+        /// be stopping.
         answer: oneshot::Sender<Result<Option<Submission>, SubmissionRefusal>>,
     },
     /// Cancels all submissions of a policy version.

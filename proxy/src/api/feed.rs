@@ -112,6 +112,17 @@ pub enum ClosingCause {
     Call,
     /// Its `group_deadline` passed.
     Deadline,
+    /// A client dropped it: readers of closed groups do not get its trials.
+    Dropped,
+}
+
+/// How to close a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CloseGroup {
+    /// Whether readers of closed groups do not get the trials of the group. Readers of all trials still get them.
+    #[serde(default)]
+    pub drop: bool,
 }
 
 impl ClosingCause {
@@ -121,6 +132,7 @@ impl ClosingCause {
             Self::Size => "as many samples as its size are complete",
             Self::Call => "it was closed by call",
             Self::Deadline => "its deadline passed",
+            Self::Dropped => "it was dropped by call",
         }
     }
 }

@@ -132,4 +132,28 @@ pub struct SubmittedGroup {
     /// The samples that have ended with a failure that is not the agent's, by cause.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failures: BTreeMap<String, u32>,
+    /// When its first sample began. Null before.
+    pub began_at: Option<Timestamp>,
+    /// The time from the submission to `began_at`, in seconds. Null before.
+    pub waited_sec: Option<f64>,
+    /// The policy version that was current when its first sample began. Null before.
+    pub began_at_version: Option<i32>,
+    /// When the group closed. Null before: with a budget of staleness, a group may wait for its turn after its last
+    /// sample has ended.
+    pub closed_at: Option<Timestamp>,
+    /// Why readers of closed groups do not get the group. Absent if they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<DropCause>,
+}
+
+/// Why a group is not given to readers of closed groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DropCause {
+    /// All of its valid rewards are equal, so its advantages are zero.
+    Uniform,
+    /// The policy changed more often than the budget of staleness permits since its first sample began.
+    TooOld,
+    /// Its submission was cancelled or expired, in a service with a budget of staleness.
+    Stopped,
 }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use rolltap_rollout::ids::GroupId;
 
 use super::refusal::OpenRefusal;
+use crate::api::ClosingCause;
 use crate::common::seconds::Seconds;
 use crate::store::{GroupClosed, Opened};
 
@@ -21,6 +22,8 @@ pub(super) struct Group {
     /// The number of complete trials, of all attempts.
     pub(super) complete: usize,
     pub(super) closed: Option<GroupClosed>,
+    /// Whether the group does not close by itself when it is full.
+    is_held: bool,
 }
 
 impl Group {
@@ -50,6 +53,7 @@ impl Group {
         // The first value counts. Stored trials are not checked, so a later value may differ.
         self.size = self.size.or(opened.facts.group_size);
         self.patience = self.patience.or(opened.group_deadline);
+        self.is_held |= opened.hold_group;
     }
 
     /// Notes that a trial of the group was sealed.
@@ -63,8 +67,13 @@ impl Group {
         self.patience?.after(self.first_sealed_at?)
     }
 
+    /// Whether readers of closed groups wait for the trials of the group, or never get them.
+    pub(super) fn holds_trials_back(&self) -> bool {
+        self.closed.as_ref().is_none_or(|closed| closed.cause == ClosingCause::Dropped)
+    }
+
     /// Whether the group may have enough complete samples to close. Only then are the samples counted, which is slower.
     pub(super) fn may_be_full(&self) -> bool {
-        self.closed.is_none() && self.size.is_some_and(|size| self.complete >= size as usize)
+        self.closed.is_none() && !self.is_held && self.size.is_some_and(|size| self.complete >= size as usize)
     }
 }

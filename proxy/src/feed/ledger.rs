@@ -225,17 +225,17 @@ impl Ledger {
         let id = entry.group.clone();
         let group = id.as_ref().and_then(|id| self.groups.get_mut(id));
         // Readers of closed groups get the trial when the group closes.
-        let is_held_back = group.as_ref().is_some_and(|group| group.closed.is_none());
+        let is_held_back = group.as_ref().is_some_and(|group| group.holds_trials_back());
         group.into_iter().for_each(|group| group.complete += 1);
         self.order.completed(completion.sequence, trial, is_held_back);
         id.iter().for_each(|id| self.close_if_full(id));
     }
 
     /// Schedules the closing of a group by a call. Returns false if there is no such group.
-    pub(crate) fn close(&mut self, group: &GroupId) -> bool {
+    pub(crate) fn close(&mut self, group: &GroupId, cause: ClosingCause) -> bool {
         let known = self.groups.get(group);
         if known.is_some_and(|known| known.closed.is_none()) {
-            self.agenda.close(group, ClosingCause::Call);
+            self.agenda.close(group, cause);
         }
         known.is_some()
     }
@@ -249,7 +249,8 @@ impl Ledger {
         self.agenda.closed(&id);
         self.change_group(&id, |group| group.closed = Some(closed));
         self.closed_groups += 1;
-        let completions: Vec<_> = self.completions_of(&id).collect();
+        let is_dropped = self.groups.get(&id).is_some_and(Group::holds_trials_back);
+        let completions: Vec<_> = self.completions_of(&id).filter(|_| !is_dropped).collect();
         self.order.closed(sequence, completions);
     }
 

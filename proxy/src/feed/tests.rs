@@ -76,6 +76,7 @@ pub(crate) fn trial(name: &str, place: (Option<&str>, u32, u32)) -> Opened {
         limits: Limits::default(),
         reward_deadline: None,
         group_deadline: None,
+        hold_group: false,
         traceparent: None,
         metadata: serde_json::Map::new(),
         at: at(0),

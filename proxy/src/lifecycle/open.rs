@@ -161,6 +161,7 @@ impl Lifecycle {
             limits: asked.limits.or(self.limits),
             reward_deadline: asked.reward_deadline,
             group_deadline: asked.group_deadline,
+            hold_group: asked.hold_group,
             metadata: asked.metadata,
             at: clock::now(),
             traceparent: None,

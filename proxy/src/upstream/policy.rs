@@ -16,6 +16,8 @@ pub(crate) struct Policy {
     state: Mutex<PolicyState>,
     /// The beginning of the current pause. `None` if calls may go upstream.
     paused: watch::Sender<Option<Timestamp>>,
+    /// The ordinal of the current version.
+    version: watch::Sender<i32>,
 }
 
 #[derive(Debug)]
@@ -57,7 +59,8 @@ impl Policy {
             }
             state.is_set = change.is_set;
         }
-        Self { state: Mutex::new(state), paused: watch::Sender::new(None) }
+        let version = watch::Sender::new(ordinal(state.current));
+        Self { state: Mutex::new(state), paused: watch::Sender::new(None), version }
     }
 
     /// Returns the current version.
@@ -75,6 +78,7 @@ impl Policy {
         // Handed over under the lock, so that the store has the changes in their order.
         let kept = place.append(state.change());
         let version = state.version(state.current);
+        self.version.send_replace(version.ordinal);
         publish(version.ordinal);
         (version, kept)
     }
@@ -98,7 +102,14 @@ impl Policy {
             state.is_set = false;
             drop(place.append(state.change()));
         }
-        Some(ordinal(state.current))
+        let version = ordinal(state.current);
+        self.version.send_if_modified(|known| std::mem::replace(known, version) != version);
+        Some(version)
+    }
+
+    /// Returns the ordinal of the current version, and follows its changes.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<i32> {
+        self.version.subscribe()
     }
 
     /// Returns the labels of those versions that have a label.

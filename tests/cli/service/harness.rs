@@ -55,9 +55,20 @@ impl Stage {
     pub(super) fn serve(&self, options: &[&str]) -> Service {
         let gate = self.path().join("gate");
         let command = format!("until [ -e {} ]; do sleep 0.02; done", gate.display());
-        let args = ["serve", "-p", "tasks", "-a", "command", "--agent-command", &command, "-e", "local"];
+        self.serve_command(&command, options)
+    }
+
+    /// Starts the service with this command as its agent.
+    pub(super) fn serve_command(&self, command: &str, options: &[&str]) -> Service {
+        let args = ["serve", "-p", "tasks", "-a", "command", "--agent-command", command, "-e", "local"];
         let places = ["--upstream", &self.sim, "--admin", "127.0.0.1:0", "-m", "sim"];
         Service::start(self.path(), &[&args[..], &places, options].concat())
+    }
+
+    /// Replaces the tests of a task by this script.
+    pub(super) fn reward_by(&self, task: &str, script: &str) {
+        let path = self.path().join("tasks").join(task).join("tests/test.sh");
+        fs::write(path, format!("#!/bin/sh\n{script}\n")).unwrap();
     }
 
     /// Lets trials end.

@@ -31,6 +31,13 @@ impl Server {
         Self { child, urls }
     }
 
+    /// Ends the server as a service manager does, and waits for its end.
+    pub(crate) fn stop(mut self) {
+        let signalled = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
+        assert!(signalled.success());
+        assert!(self.child.wait().unwrap().success());
+    }
+
     /// Starts a viewer of this path.
     pub(crate) fn view(path: &Path) -> Self {
         Self::start(&["view", "--port", "0", path.to_str().unwrap()], 1)

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use rolltap_proxy::api::{SubmissionState, Submit};
+use rolltap_proxy::api::{DropCause, SubmissionState, Submit};
 use rolltap_rollout::ids::{GroupId, SubmissionId, TaskId};
 use serde::{Deserialize, Serialize};
 
@@ -21,8 +21,18 @@ pub(super) const KEPT: usize = 10_000;
 pub(super) enum SubmissionRecord {
     /// A submission was accepted.
     Submitted(Box<Submitted>),
-    /// The first sample of a submission began.
-    Started { id: SubmissionId, at: Timestamp },
+    /// The first sample of a group began.
+    GroupBegun { id: SubmissionId, group_id: GroupId, policy_version: i32, at: Timestamp },
+    /// A group closed.
+    GroupClosed {
+        id: SubmissionId,
+        group_id: GroupId,
+        at: Timestamp,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dropped: Option<DropCause>,
+    },
+    /// The number of groups that were released since a policy version, for the budget of staleness.
+    Position { base: i32, released: u64 },
     /// No further sample of a submission begins, and the running ones are stopped.
     Stopping { id: SubmissionId, state: SubmissionState },
     /// A submission ended.
@@ -32,8 +42,7 @@ pub(super) enum SubmissionRecord {
         at: Timestamp,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
-        /// The samples that ended, by group.
-        groups: BTreeMap<GroupId, EndedSamples>,
+        groups: BTreeMap<GroupId, GroupProgress>,
     },
 }
 
@@ -55,13 +64,21 @@ pub(super) struct GroupOfTask {
     pub(super) samples: u32,
 }
 
-/// The samples of a group that ended.
+/// The progress of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct EndedSamples {
+pub(super) struct GroupProgress {
+    /// The number of samples that ended.
     pub(super) ended: u32,
     /// The failures that are not the agent's, by cause.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) failures: BTreeMap<String, u32>,
+    /// When the first sample began, and under which policy version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) begun: Option<(Timestamp, i32)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) closed_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) dropped: Option<DropCause>,
 }
 
 /// Why the file cannot be used.
@@ -198,15 +215,22 @@ fn without_forgotten(records: Vec<SubmissionRecord>) -> (Vec<SubmissionRecord>, 
     if forgotten.is_empty() {
         return (records, false);
     }
-    let kept = records.into_iter().filter(|record| !forgotten.contains(record.id()));
+    let mut positions = records.iter().filter(|record| matches!(record, SubmissionRecord::Position { .. }));
+    let last_position = positions.next_back().cloned();
+    let is_kept = |record: &SubmissionRecord| record.id().is_some_and(|id| !forgotten.contains(id));
+    let kept = last_position.into_iter().chain(records.into_iter().filter(is_kept));
     (kept.collect(), true)
 }
 
 impl SubmissionRecord {
-    fn id(&self) -> &SubmissionId {
+    fn id(&self) -> Option<&SubmissionId> {
         match self {
-            Self::Submitted(submitted) => &submitted.id,
-            Self::Started { id, .. } | Self::Stopping { id, .. } | Self::Ended { id, .. } => id,
+            Self::Submitted(submitted) => Some(&submitted.id),
+            Self::GroupBegun { id, .. }
+            | Self::GroupClosed { id, .. }
+            | Self::Stopping { id, .. }
+            | Self::Ended { id, .. } => Some(id),
+            Self::Position { .. } => None,
         }
     }
 }
@@ -261,10 +285,10 @@ mod tests {
     fn a_damaged_line_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("submissions.jsonl");
-        std::fs::write(&path, "{\"started\": {}}\n").unwrap();
+        std::fs::write(&path, "{\"stopping\": {}}\n").unwrap();
         let error = SubmissionLog::open(&path).unwrap_err().to_string();
         assert!(error.contains("line 1") && error.contains("missing field `id`"), "{error}");
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"started\": {}}\n", "nothing is lost");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"stopping\": {}}\n", "nothing is lost");
     }
 
     #[test]

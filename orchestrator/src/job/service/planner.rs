@@ -40,11 +40,18 @@ pub(super) struct GroupPlanner {
     environment: EnvironmentKind,
     used_tables: UsedTables,
     sampling: serde_json::Map<String, serde_json::Value>,
+    /// Whether groups close only by request.
+    hold_groups: bool,
 }
 
 impl GroupPlanner {
     /// Makes the planner of a service. The tasks of the settings are ready to run.
-    pub(super) fn new(job_id: Uuid, job_name: &str, settings: &JobSettings) -> Result<Self, JobError> {
+    pub(super) fn new(
+        job_id: Uuid,
+        job_name: &str,
+        settings: &JobSettings,
+        hold_groups: bool,
+    ) -> Result<Self, JobError> {
         Ok(Self {
             job_id,
             job_name: job_name.to_owned(),
@@ -58,6 +65,7 @@ impl GroupPlanner {
             environment: settings.environment,
             used_tables: used_tables(settings),
             sampling: settings.sampling.clone(),
+            hold_groups,
         })
     }
 
@@ -76,7 +84,8 @@ impl GroupPlanner {
         let mut sampling = self.sampling.clone();
         sampling.extend(submit.sampling.clone());
         check_sampling(&sampling).map_err(|error| invalid(error.to_string()))?;
-        let request = TrialRequest { sampling, metadata: submit.metadata.clone(), stop };
+        let (metadata, hold_group) = (submit.metadata.clone(), self.hold_groups);
+        let request = TrialRequest { sampling, metadata, hold_group, stop };
         let planner = Planner {
             job_id: self.job_id,
             // The id of the submission distinguishes its groups from those of others with the same tasks.

@@ -1,17 +1,19 @@
 //! The start of a service, and the submissions that an earlier run left.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use rolltap_proxy::SubmissionDesk;
 use rolltap_proxy::api::SubmissionState;
-use rolltap_rollout::ids::SubmissionId;
+use rolltap_rollout::ids::{GroupId, SubmissionId};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::groups::GroupGate;
 use super::log::{GroupOfTask, SubmissionLog, SubmissionRecord, Submitted};
 use super::planner::GroupPlanner;
-use super::run::{Service, failure_of};
+use super::run::{Service, end_of};
 use super::table::Table;
 use super::{ServiceError, ServiceSettings, SubmissionLogError};
 use crate::common::cancellation::Cancellation;
@@ -42,14 +44,16 @@ impl Service {
         }
         let job_id = left.as_ref().map_or_else(Uuid::now_v7, |left| left.job_id);
         let records = Records::of_service(job_id, &job_name, &settings, dir);
-        let planner = Arc::new(GroupPlanner::new(job_id, &job_name, &settings)?);
+        let ServiceSettings { admin, admin_token, admin_tokens, pages, max_queued, pace, drop_uniform } =
+            service;
+        let holds_groups = pace.is_some() || drop_uniform;
+        let planner = Arc::new(GroupPlanner::new(job_id, &job_name, &settings, holds_groups)?);
         let (log, lines) = SubmissionLog::open(&dir.submissions())?;
         let table = Table::of(lines, &cancellation.stop);
         let write = |source| JobError::Write { path: dir.config(), source };
         write_json(&dir.config(), records.job_config()).map_err(write)?;
 
         let (submissions, requests) = SubmissionDesk::open();
-        let ServiceSettings { admin, admin_token, admin_tokens, pages, max_queued } = service;
         let served =
             ServedAdmin { listen: admin, token: admin_token, tokens: admin_tokens, pages, submissions };
         let queue = Queue::new(job_id, [], settings.concurrency, settings.per_task);
@@ -66,8 +70,13 @@ impl Service {
         let parts = JobParts::start(base, progress).await?;
         let context = Arc::clone(&parts.context);
         let dispatcher = Dispatcher::new(Arc::clone(&context), queue, (job_id, &job_name), max_empty);
+        let (admin, policy) = parts.proxy.embedded().ok_or(ServiceError::OtherProxy)?;
+        let gate = GroupGate::new(pace, drop_uniform, &table, *policy.borrow());
         let mut service = Self {
-            admin: parts.proxy.admin_addr().unwrap_or(admin),
+            admin,
+            gate,
+            policy,
+            is_policy_gone: false,
             parts,
             context,
             dispatcher,
@@ -114,7 +123,7 @@ impl Service {
             }
         };
         for mut outcome in done {
-            self.table.has_ended(&outcome.group_id, failure_of(&outcome));
+            self.table.has_ended(&outcome.group_id, end_of(&outcome));
             if outcome.opened && !is_complete(&outcome) {
                 self.context.put_reward(&mut outcome).await;
             }
@@ -132,10 +141,31 @@ impl Service {
                 self.settle_outcome(outcome).await;
             }
         } else {
-            plans.into_iter().for_each(|plan| self.dispatcher.queue.push(plan, submitted.request.priority));
+            self.continue_groups(id, plans, submitted.request.priority).await;
         }
         self.end_if_over(id).await;
         Ok(())
+    }
+
+    /// Queues the samples of the groups that are not closed, and closes those that are complete.
+    async fn continue_groups(&mut self, id: &SubmissionId, plans: Vec<Stretch>, priority: i32) {
+        let mut samples: BTreeMap<GroupId, Vec<Stretch>> = BTreeMap::new();
+        for stretch in plans {
+            samples.entry(stretch.first.group_id.clone()).or_default().push(stretch);
+        }
+        let Some(entry) = self.table.get(id) else { return };
+        let open =
+            entry.open_groups().map(|(group, version, is_complete)| (group.clone(), version, is_complete));
+        for (group, version, is_complete) in open.collect::<Vec<_>>() {
+            let samples = samples.remove(&group).unwrap_or_default();
+            match version {
+                Some(version) => self.restore_group(&group, samples, priority, version),
+                None => self.add_group(&group, samples, priority),
+            }
+            if is_complete {
+                self.group_is_complete(&group).await;
+            }
+        }
     }
 
     /// Writes a new submission to the log, and adds it to the table. `stop` stops its trials.

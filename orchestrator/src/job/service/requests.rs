@@ -170,7 +170,8 @@ impl Service {
             .await
             .map_err(|error| SubmissionRefusal::Unavailable(chain(&error)))?;
         for group in groups {
-            self.dispatcher.queue.push(Stretch::group(group), priority);
+            let group_id = group.group_id.clone();
+            self.add_group(&group_id, vec![Stretch::group(group)], priority);
         }
         let lost = || SubmissionRefusal::Unavailable("the submission is not known any more".to_owned());
         self.table.get(&id).map(Entry::shown).ok_or_else(lost)

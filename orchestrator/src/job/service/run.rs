@@ -3,20 +3,22 @@
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use rolltap_proxy::SubmissionRequest;
 use rolltap_proxy::api::SubmissionState;
 use rolltap_rollout::ids::{GroupId, SubmissionId};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::groups::GroupGate;
 use super::log::{SubmissionLog, SubmissionRecord};
 use super::planner::GroupPlanner;
 use super::requests::Planned;
-use super::table::{Entry, Table};
+use super::table::{Entry, SampleEnd, Table};
 use super::{ServiceAddresses, ServiceError, ServiceReport, SubmissionLogError};
 use crate::failure::chain;
 use crate::job::dispatcher::{Dispatcher, TrialEnd, Wakeup};
@@ -24,6 +26,9 @@ use crate::job::parts::JobParts;
 use crate::job::records::{JobProgress, Records};
 use crate::job_dir::write_json;
 use crate::trial::{TrialContext, TrialOutcome};
+
+/// The time after which a failed closing of a group is tried again.
+const CLOSE_AGAIN: Duration = Duration::from_secs(2);
 
 /// A running service.
 pub(super) struct Service {
@@ -38,8 +43,13 @@ pub(super) struct Service {
     pub(super) requests: mpsc::Receiver<SubmissionRequest>,
     /// Submissions whose tasks are being read.
     pub(super) planning: JoinSet<Planned>,
+    pub(super) gate: GroupGate,
+    /// The current policy version.
+    pub(super) policy: watch::Receiver<i32>,
     pub(super) max_queued: u64,
     pub(super) admin: SocketAddr,
+    /// Whether the proxy does not report the policy version any more.
+    pub(super) is_policy_gone: bool,
 }
 
 /// An event of the loop.
@@ -47,6 +57,8 @@ enum Event {
     Trial(Option<Wakeup>),
     Request(SubmissionRequest),
     Planned(Planned),
+    /// The policy version changed.
+    Policy,
     /// A deadline passed, or the service is to stop.
     Other,
 }
@@ -84,7 +96,11 @@ impl Service {
                 }
                 Event::Request(request) => self.answer(request).await,
                 Event::Planned(planned) => self.take(planned).await,
-                Event::Trial(_) | Event::Other => self.stop_expired().await,
+                Event::Policy => self.policy_changed().await,
+                Event::Trial(_) | Event::Other => {
+                    self.stop_expired().await;
+                    self.close_again().await;
+                }
             }
         }
         self.shut_down().await
@@ -112,7 +128,13 @@ impl Service {
                 }
             },
             Some(request) = self.requests.recv(), if !is_ending => Event::Request(request),
+            changed = self.policy.changed(), if !is_ending && !self.is_policy_gone => {
+                // The proxy ends together with the service.
+                self.is_policy_gone = changed.is_err();
+                Event::Policy
+            }
             () = expiry, if !is_ending => Event::Other,
+            () = tokio::time::sleep(CLOSE_AGAIN), if self.gate.has_unclosed() => Event::Other,
             () = stop.cancelled(), if !is_ending => Event::Other,
             else => Event::Other,
         }
@@ -121,11 +143,7 @@ impl Service {
     async fn start_trials(&mut self) {
         while let Some(started) = self.dispatcher.start_next() {
             self.context.events.trial_started(&started.plan);
-            if let Some(id) = self.table.begun(&started.plan.group_id) {
-                let record = SubmissionRecord::Started { id, at: Timestamp::now() };
-                // A start without a record is only unknown after a restart.
-                drop(self.write(vec![record], false).await);
-            }
+            self.sample_begins(&started.plan.group_id).await;
             // Starting many trials takes a while, and requests must be answered meanwhile.
             tokio::task::yield_now().await;
         }
@@ -146,7 +164,12 @@ impl Service {
                 self.settle_outcome(&mut outcome).await;
                 self.table.attempt_ended(&group, None);
             }
-            None => self.table.attempt_ended(&group, Some(failure_of(&outcome))),
+            None => {
+                self.table.attempt_ended(&group, Some(end_of(&outcome)));
+                if self.table.is_to_be_closed(&group) {
+                    self.group_is_complete(&group).await;
+                }
+            }
         }
         self.end_if_over(&id).await;
     }
@@ -158,35 +181,26 @@ impl Service {
         }
     }
 
-    /// Ends a submission if all of its samples have ended, or if it is stopped and nothing of it runs.
+    /// Ends a submission if all of its groups are closed, or if it is stopped and nothing of it runs.
     pub(super) async fn end_if_over(&mut self, id: &SubmissionId) {
         let Some(entry) = self.table.get(id).filter(|entry| !entry.state.has_ended()) else { return };
-        let state = match entry.stopping {
-            _ if entry.is_complete() => SubmissionState::Done,
-            Some(state) if entry.is_idle() => state,
-            _ => return,
-        };
-        self.end(id, state, None).await;
+        match entry.stopping {
+            _ if entry.is_closed() => {
+                let state = entry.stopping.unwrap_or(SubmissionState::Done);
+                self.end(id, state, None).await;
+            }
+            // The closing of the last group comes back here.
+            Some(_) if entry.is_idle() => Box::pin(self.close_stopped(id)).await,
+            _ => {}
+        }
     }
 
-    /// Closes the groups of a submission and records its end.
+    /// Records the end of a submission.
     pub(super) async fn end(&mut self, id: &SubmissionId, state: SubmissionState, error: Option<String>) {
-        let Some(entry) = self.table.get(id) else { return };
-        let groups: Vec<GroupId> =
-            entry.submitted.groups.iter().map(|group| group.group_id.clone()).collect();
-        for group in &groups {
-            if let Err(error) = self.context.admin.close_group(group).await {
-                self.context.log.line(format!("group {group} is not closed: {}", chain(&error)));
-            }
-        }
         let Some(entry) = self.table.get(id) else { return };
         let record = entry.end(state, Timestamp::now(), error);
         self.context.log.line(format!("submission {id} ended: {state:?}"));
-        if let Err(error) = self.write(vec![record.clone()], true).await {
-            // The submission is over here. After a restart the service finds that again.
-            self.context.log.line(format!("the end of submission {id} is not recorded: {}", chain(&error)));
-            self.table.apply(record, &CancellationToken::new());
-        }
+        self.write_or_apply(vec![record], true).await;
     }
 
     /// Stops submissions: no further sample of them begins, and the running ones are stopped.
@@ -230,8 +244,22 @@ impl Service {
         }
     }
 
+    /// Appends records of what has happened, and applies them also if they cannot be written. After a restart the service
+    /// finds the same again.
+    pub(super) async fn write_or_apply(&mut self, records: Vec<SubmissionRecord>, sync: bool) {
+        if let Err(error) = self.append(records.clone(), sync).await {
+            self.context.log.line(format!("the progress of a submission is not recorded: {}", chain(&error)));
+        }
+        let stop = self.stop_signal().clone();
+        records.into_iter().for_each(|record| self.table.apply(record, &stop));
+    }
+
     /// Appends records to the log and applies them to the table. With `sync` they are durable when this returns.
-    async fn write(&mut self, records: Vec<SubmissionRecord>, sync: bool) -> Result<(), SubmissionLogError> {
+    pub(super) async fn write(
+        &mut self,
+        records: Vec<SubmissionRecord>,
+        sync: bool,
+    ) -> Result<(), SubmissionLogError> {
         self.append(records.clone(), sync).await?;
         let stop = self.stop_signal().clone();
         records.into_iter().for_each(|record| self.table.apply(record, &stop));
@@ -277,8 +305,11 @@ impl Service {
     }
 }
 
-/// Returns the cause of a failure that is not the agent's.
-pub(super) fn failure_of(outcome: &TrialOutcome) -> Option<String> {
-    let failure = outcome.failure.as_ref().filter(|_| outcome.failed_through_no_fault_of_the_agent())?;
-    Some(failure.cause.name().to_owned())
+/// Returns the end of a sample that counts.
+pub(super) fn end_of(outcome: &TrialOutcome) -> SampleEnd {
+    let failure = outcome.failure.as_ref().filter(|_| outcome.failed_through_no_fault_of_the_agent());
+    SampleEnd {
+        failure: failure.map(|failure| failure.cause.name().to_owned()),
+        reward: outcome.reward.filter(|_| outcome.reward_is_valid()),
+    }
 }

@@ -9,7 +9,7 @@ use rolltap_proxy::api::{Submission, SubmissionState, Submit, SubmittedGroup};
 use rolltap_rollout::ids::{GroupId, SubmissionId};
 use tokio_util::sync::CancellationToken;
 
-use super::log::{EndedSamples, KEPT, SubmissionRecord, Submitted};
+use super::log::{GroupProgress, KEPT, SubmissionRecord, Submitted};
 
 /// A submission in the table.
 #[derive(Debug)]
@@ -27,11 +27,24 @@ pub(super) struct Entry {
     pub(super) stopping: Option<SubmissionState>,
 }
 
-/// The progress of a group.
+/// The samples of a group.
 #[derive(Clone, Debug, Default)]
 struct Samples {
     running: u32,
-    ended: EndedSamples,
+    progress: GroupProgress,
+    /// A valid reward of a sample.
+    reward: Option<f64>,
+    /// Whether another valid reward differs from it.
+    is_varied: bool,
+}
+
+/// The end of a sample.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct SampleEnd {
+    /// The cause of a failure that is not the agent's.
+    pub(super) failure: Option<String>,
+    /// The reward, if it is valid.
+    pub(super) reward: Option<f64>,
 }
 
 /// The submissions of a service.
@@ -43,6 +56,8 @@ pub(super) struct Table {
     by_key: HashMap<String, SubmissionId>,
     /// The submission of each group that has not ended, and the index of the group in it.
     by_group: HashMap<GroupId, (SubmissionId, usize)>,
+    /// The number of groups that were released since a policy version. `None` without a budget of staleness.
+    position: Option<(i32, u64)>,
     /// The submissions that have ended, in the order of their end.
     ended: VecDeque<SubmissionId>,
 }
@@ -79,10 +94,20 @@ impl Entry {
         groups.map(|(group, samples)| u64::from(samples.queued(group.samples))).sum()
     }
 
-    /// Whether every sample has ended.
-    pub(super) fn is_complete(&self) -> bool {
-        let mut groups = self.submitted.groups.iter().zip(&self.groups);
-        groups.all(|(group, samples)| samples.ended.ended >= group.samples)
+    /// Whether every group is closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.groups.iter().all(|samples| samples.progress.closed_at.is_some())
+    }
+
+    /// Returns the groups that are not closed. Each has the policy version when its first sample began, if one has begun,
+    /// and whether every sample has ended.
+    pub(super) fn open_groups(&self) -> impl Iterator<Item = (&GroupId, Option<i32>, bool)> {
+        let groups = self.submitted.groups.iter().zip(&self.groups);
+        let open = groups.filter(|(_, samples)| samples.progress.closed_at.is_none());
+        open.map(|(group, samples)| {
+            let version = samples.progress.begun.map(|(_, version)| version);
+            (&group.group_id, version, samples.progress.ended >= group.samples)
+        })
     }
 
     /// Whether nothing of the submission runs, so that it can end.
@@ -98,8 +123,8 @@ impl Entry {
         error: Option<String>,
     ) -> SubmissionRecord {
         let ids = self.submitted.groups.iter().map(|group| group.group_id.clone());
-        let ended = self.groups.iter().map(|samples| samples.ended.clone());
-        let (id, groups) = (self.submitted.id.clone(), ids.zip(ended).collect());
+        let progress = self.groups.iter().map(|samples| samples.progress.clone());
+        let (id, groups) = (self.submitted.id.clone(), ids.zip(progress).collect());
         SubmissionRecord::Ended { id, state, at, error, groups }
     }
 
@@ -112,8 +137,16 @@ impl Entry {
             samples: group.samples,
             queued: if is_over { 0 } else { samples.queued(group.samples) },
             running: samples.running,
-            ended: samples.ended.ended,
-            failures: samples.ended.failures.clone(),
+            ended: samples.progress.ended,
+            failures: samples.progress.failures.clone(),
+            began_at: samples.progress.begun.map(|(at, _)| at),
+            waited_sec: samples
+                .progress
+                .begun
+                .map(|(at, _)| at.duration_since(self.submitted.at).as_secs_f64()),
+            began_at_version: samples.progress.begun.map(|(_, version)| version),
+            closed_at: samples.progress.closed_at,
+            dropped: samples.progress.dropped,
         });
         Submission {
             id: self.submitted.id.clone(),
@@ -131,7 +164,7 @@ impl Entry {
 
 impl Samples {
     fn queued(&self, size: u32) -> u32 {
-        size.saturating_sub(self.running).saturating_sub(self.ended.ended)
+        size.saturating_sub(self.running).saturating_sub(self.progress.ended)
     }
 }
 
@@ -149,12 +182,24 @@ impl Table {
     pub(super) fn apply(&mut self, record: SubmissionRecord, stop: &CancellationToken) {
         match record {
             SubmissionRecord::Submitted(submitted) => self.add(*submitted, stop.child_token()),
-            SubmissionRecord::Started { id, at } => {
+            SubmissionRecord::GroupBegun { id, group_id, policy_version, at } => {
+                if let Some(samples) = self.samples(&group_id) {
+                    samples.progress.begun.get_or_insert((at, policy_version));
+                }
                 if let Some(entry) = self.entries.get_mut(&id) {
                     entry.started_at.get_or_insert(at);
-                    entry.state = SubmissionState::Running;
+                    if entry.state == SubmissionState::Queued {
+                        entry.state = SubmissionState::Running;
+                    }
                 }
             }
+            SubmissionRecord::GroupClosed { group_id, at, dropped, .. } => {
+                if let Some(samples) = self.samples(&group_id) {
+                    samples.progress.closed_at.get_or_insert(at);
+                    samples.progress.dropped = dropped;
+                }
+            }
+            SubmissionRecord::Position { base, released } => self.position = Some((base, released)),
             SubmissionRecord::Stopping { id, state } => {
                 if let Some(entry) = self.entries.get_mut(&id) {
                     entry.stopping.get_or_insert(state);
@@ -187,12 +232,12 @@ impl Table {
         state: SubmissionState,
         at: Timestamp,
         error: Option<String>,
-        mut groups: BTreeMap<GroupId, EndedSamples>,
+        mut groups: BTreeMap<GroupId, GroupProgress>,
     ) {
         let Some(entry) = self.entries.get_mut(id) else { return };
         (entry.state, entry.ended_at, entry.error, entry.stopping) = (state, Some(at), error, None);
         for (group, samples) in entry.submitted.groups.iter().zip(&mut entry.groups) {
-            samples.ended = groups.remove(&group.group_id).unwrap_or_default();
+            samples.progress = groups.remove(&group.group_id).unwrap_or_default();
             samples.running = 0;
             self.by_group.remove(&group.group_id);
         }
@@ -247,27 +292,44 @@ impl Table {
         (shown, wanted.next().is_some())
     }
 
-    /// Notes that a sample of a group begins. Returns the submission if this is its first sample.
-    pub(super) fn begun(&mut self, group: &GroupId) -> Option<SubmissionId> {
-        let (id, index) = self.by_group.get(group)?;
-        let entry = self.entries.get_mut(id)?;
-        entry.groups.get_mut(*index)?.running += 1;
-        (entry.state == SubmissionState::Queued).then(|| id.clone())
+    /// Returns the number of groups that were released since a policy version, as the last record has it.
+    pub(super) fn position(&self) -> Option<(i32, u64)> {
+        self.position
     }
 
-    /// Notes that an attempt at a sample ended. `counts` is `None` if another attempt follows or the sample was stopped,
-    /// and otherwise has the cause of a failure that is not the agent's.
-    pub(super) fn attempt_ended(&mut self, group: &GroupId, counts: Option<Option<String>>) {
+    /// Notes that a sample of a group begins. Returns the submission if this is the first sample of the group.
+    pub(super) fn begun(&mut self, group: &GroupId) -> Option<SubmissionId> {
+        let samples = self.samples(group)?;
+        samples.running += 1;
+        let is_first = samples.progress.begun.is_none();
+        self.by_group.get(group).filter(|_| is_first).map(|(id, _)| id.clone())
+    }
+
+    /// Notes that an attempt at a sample ended. `end` is `None` if another attempt follows or the sample was stopped.
+    pub(super) fn attempt_ended(&mut self, group: &GroupId, end: Option<SampleEnd>) {
         let Some(samples) = self.samples(group) else { return };
         samples.running = samples.running.saturating_sub(1);
-        samples.count(counts);
+        if let Some(end) = end {
+            samples.add(end);
+        }
     }
 
     /// Notes a sample that ended in an earlier run of the service.
-    pub(super) fn has_ended(&mut self, group: &GroupId, failure: Option<String>) {
+    pub(super) fn has_ended(&mut self, group: &GroupId, end: SampleEnd) {
         if let Some(samples) = self.samples(group) {
-            samples.count(Some(failure));
+            samples.add(end);
         }
+    }
+
+    /// Whether every sample of a group has ended and the group is not closed.
+    pub(super) fn is_to_be_closed(&self, group: &GroupId) -> bool {
+        let entry = self.of_group(group);
+        entry.is_some_and(|entry| entry.open_groups().any(|(id, _, is_complete)| id == group && is_complete))
+    }
+
+    /// Whether all valid rewards of a group are equal, or none is valid.
+    pub(super) fn is_uniform(&mut self, group: &GroupId) -> bool {
+        self.samples(group).is_some_and(|samples| !samples.is_varied)
     }
 
     fn samples(&mut self, group: &GroupId) -> Option<&mut Samples> {
@@ -277,11 +339,13 @@ impl Table {
 }
 
 impl Samples {
-    fn count(&mut self, counts: Option<Option<String>>) {
-        let Some(failure) = counts else { return };
-        self.ended.ended += 1;
+    fn add(&mut self, SampleEnd { failure, reward }: SampleEnd) {
+        self.progress.ended += 1;
         if let Some(cause) = failure {
-            *self.ended.failures.entry(cause).or_default() += 1;
+            *self.progress.failures.entry(cause).or_default() += 1;
+        }
+        if let Some(reward) = reward {
+            self.is_varied |= *self.reward.get_or_insert(reward) != reward;
         }
     }
 }

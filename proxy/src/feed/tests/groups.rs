@@ -52,6 +52,33 @@ fn a_group_closes_when_as_many_samples_as_its_size_are_complete() {
 }
 
 #[test]
+fn a_held_group_closes_by_call_alone_and_a_dropped_one_is_for_no_reader_of_closed_groups() {
+    let mut scene = Scene::default();
+    let held = |name, group, sample| {
+        let mut opened = trial(name, (Some(group), sample, 0));
+        (opened.facts.group_size, opened.hold_group) = (Some(2), true);
+        opened
+    };
+    for (name, group, sample) in [("a", "g", 0), ("b", "g", 1), ("c", "h", 0), ("d", "h", 1)] {
+        scene.open(held(name, group, sample)).unwrap();
+    }
+    for name in ["a", "b", "c"] {
+        scene.end(name);
+    }
+    scene.settle();
+    assert_eq!(scene.ledger.group(&group("g")).unwrap().closed, None, "it is full and held");
+    assert_eq!(scene.names(true), [""; 0]);
+    scene.ledger.close(&group("h"), ClosingCause::Dropped);
+    scene.settle();
+    scene.ledger.close(&group("g"), ClosingCause::Call);
+    scene.settle();
+    scene.end("d");
+    scene.settle();
+    assert_eq!((scene.names(true), scene.names(false).len()), (vec!["a".into(), "b".into()], 4));
+    assert_eq!(scene.retold(), scene.ledger, "after a restart too");
+}
+
+#[test]
 fn a_late_completion_is_released_alone_and_marked_late() {
     let mut scene = Scene::default();
     for (name, sample) in [("a", 0), ("b", 1), ("c", 2)] {
@@ -63,7 +90,10 @@ fn a_late_completion_is_released_alone_and_marked_late() {
         scene.settle();
     }
     assert_eq!(scene.names(true), ["alone"]);
-    assert!(scene.ledger.close(&group("g")) && !scene.ledger.close(&group("unknown")));
+    assert!(
+        scene.ledger.close(&group("g"), ClosingCause::Call)
+            && !scene.ledger.close(&group("unknown"), ClosingCause::Call)
+    );
     let refused = scene.open(trial("d", (Some("g"), 3, 0))).unwrap_err();
     assert!(refused.contains("closed by call"), "already while it is being closed: {refused}");
     scene.settle();
@@ -80,7 +110,7 @@ fn a_late_completion_is_released_alone_and_marked_late() {
     scene.end("b");
     scene.settle();
     assert_eq!(of_group(scene.read(&mut cursor, false)), [("b".to_owned(), Some((0, true)))]);
-    scene.ledger.close(&group("g"));
+    scene.ledger.close(&group("g"), ClosingCause::Call);
     assert_eq!(scene.ledger.due(at(0)), None, "closed once");
 }
 

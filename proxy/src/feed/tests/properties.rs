@@ -85,7 +85,7 @@ impl Scene {
             Step::Seal(index) => some(index).iter().for_each(|trial| self.seal(trial)),
             Step::Reward(index) => some(index).iter().for_each(|trial| self.reward(trial)),
             Step::Close(name) => {
-                self.ledger.close(&group(&format!("g{name}")));
+                self.ledger.close(&group(&format!("g{name}")), ClosingCause::Call);
             }
             Step::Wait(seconds) => self.now += i64::from(*seconds),
             Step::Read(limit) => {

@@ -207,6 +207,8 @@ pub(crate) struct Opened {
     pub(crate) reward_deadline: Option<Seconds>,
     #[serde(default)]
     pub(crate) group_deadline: Option<Seconds>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) hold_group: bool,
     pub(crate) metadata: serde_json::Map<String, serde_json::Value>,
     pub(crate) at: Timestamp,
     /// The span of the runner that opened the trial, as it named it (W3C Trace Context).

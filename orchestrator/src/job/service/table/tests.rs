@@ -1,6 +1,7 @@
 use std::num::NonZeroUsize;
 
 use rolltap_proxy::Seconds;
+use rolltap_proxy::api::DropCause;
 use rolltap_rollout::ids::TaskId;
 
 use super::*;
@@ -36,28 +37,52 @@ fn table(submissions: usize) -> Table {
 #[test]
 fn samples_are_counted_from_their_beginning_to_their_end() {
     let mut table = table(1);
-    let shown = |table: &Table| table.get(&id(0)).unwrap().shown().groups.remove(0);
+    let shown = |table: &Table| table.active().next().unwrap().shown().groups.remove(0);
     assert_eq!((table.queued(), table.begun(&group(0))), (2, Some(id(0))));
-    table
-        .apply(SubmissionRecord::Started { id: id(0), at: Timestamp::UNIX_EPOCH }, &CancellationToken::new());
-    assert_eq!(table.begun(&group(0)), None, "only the first sample starts the submission");
+    let (id, group_id, at) = (id(0), group(0), Timestamp::from_second(9).unwrap());
+    let begun = SubmissionRecord::GroupBegun { id: id.clone(), group_id, policy_version: 4, at };
+    table.apply(begun, &CancellationToken::new());
+    assert_eq!((shown(&table).waited_sec, shown(&table).began_at_version), (Some(9.0), Some(4)));
+    assert_eq!(table.begun(&group(0)), None, "only the first sample starts the group");
     assert_eq!((shown(&table).queued, shown(&table).running), (0, 2));
     // A retry waits again.
     table.attempt_ended(&group(0), None);
     assert_eq!((shown(&table).queued, shown(&table).running, table.queued()), (1, 1, 1));
-    table.attempt_ended(&group(0), Some(Some("Proxy".to_owned())));
-    assert!(!table.get(&id(0)).unwrap().is_complete());
+    table.attempt_ended(&group(0), Some(SampleEnd { failure: Some("Proxy".to_owned()), reward: None }));
+    assert!(!table.is_to_be_closed(&group(0)));
     table.begun(&group(0));
-    table.attempt_ended(&group(0), Some(None));
-    assert!(table.get(&id(0)).unwrap().is_complete());
+    table.attempt_ended(&group(0), Some(SampleEnd { failure: None, reward: Some(1.0) }));
+    assert!(table.is_to_be_closed(&group(0)));
     assert_eq!((shown(&table).ended, shown(&table).failures.get("Proxy")), (2, Some(&1)));
+    let at = Timestamp::UNIX_EPOCH;
+    let closed =
+        SubmissionRecord::GroupClosed { id, group_id: group(0), at, dropped: Some(DropCause::Uniform) };
+    table.apply(closed, &CancellationToken::new());
+    assert!(!table.is_to_be_closed(&group(0)));
+    assert_eq!((shown(&table).closed_at, shown(&table).dropped), (Some(at), Some(DropCause::Uniform)));
+}
+
+#[test]
+fn rewards_that_differ_make_a_group_worth_training() {
+    for (rewards, expected) in [
+        ([Some(1.0), Some(1.0)], true),
+        ([Some(1.0), Some(0.0)], false),
+        ([Some(1.0), None], true),
+        ([None, None], true),
+    ] {
+        let mut table = table(1);
+        for reward in rewards {
+            table.has_ended(&group(0), SampleEnd { failure: None, reward });
+        }
+        assert_eq!(table.is_uniform(&group(0)), expected, "{rewards:?}");
+    }
 }
 
 #[test]
 fn a_table_of_the_records_is_the_table_that_wrote_them() {
     let mut table = table(2);
     table.begun(&group(0));
-    table.attempt_ended(&group(0), Some(Some("Agent".to_owned())));
+    table.attempt_ended(&group(0), Some(SampleEnd::default()));
     let end = table.get(&id(0)).unwrap().end(SubmissionState::Cancelled, Timestamp::UNIX_EPOCH, None);
     let records = vec![
         submitted(0),
