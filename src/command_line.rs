@@ -14,8 +14,12 @@ use crate::{Cli, Command, run};
 /// Fails for an option of Harbor without a counterpart, and for a file of variables that cannot be read.
 pub(crate) fn parse() -> anyhow::Result<Cli> {
     let cli = parse_once()?;
-    let Command::Run(arguments) = &cli.command else { return Ok(cli) };
-    let Some(file) = &arguments.env_file else { return Ok(cli) };
+    let file = match &cli.command {
+        Command::Run(arguments) => &arguments.env_file,
+        Command::Serve(arguments) => &arguments.run.env_file,
+        _ => return Ok(cli),
+    };
+    let Some(file) = file else { return Ok(cli) };
     run::load_env_file(file)?;
     // The file may have variables that stand for options.
     parse_once()

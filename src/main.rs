@@ -119,7 +119,11 @@ impl Command {
 
     /// Whether an option of the command turns on all details of the log.
     fn debugs(&self) -> bool {
-        matches!(self, Self::Run(arguments) if arguments.debug)
+        match self {
+            Self::Run(arguments) => arguments.debug,
+            Self::Serve(arguments) => arguments.run.debug,
+            _ => false,
+        }
     }
 }
 

@@ -108,7 +108,7 @@ fn planes_in_plain_text(settings: &Settings) -> Option<String> {
 }
 
 /// Notifies systemd, or another program that starts the proxy and sets `NOTIFY_SOCKET`.
-fn notify(state: NotifyState<'_>) {
+pub(crate) fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
         tracing::warn!("the service manager behind NOTIFY_SOCKET cannot be notified: {error}");
     }

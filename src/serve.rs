@@ -4,20 +4,25 @@ use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, value_parser};
 use rolltap_orchestrator::job::service::{DEFAULT_NAME, Pace, ServiceAddresses, ServiceSettings, serve};
 use rolltap_orchestrator::job::{JobSettings, Progress, ProxyChoice};
 use rolltap_proxy::PAGES_PATH;
 use rolltap_viewer::{Collection, pages_below};
+use sd_notify::NotifyState;
 
 use crate::connection_options::warn_of_plain_text;
 use crate::option_values::one_or_more;
+use crate::proxy::notify;
+use crate::terminal::StopSignals;
 use crate::token_file::read_token;
 use crate::{Outcome, run, terminal};
 
-/// The options of `rolltap run` without those that a service does not have, and its own.
+/// The arguments of `rolltap run` without those that a service does not have, and its own.
 pub(crate) struct Arguments {
-    run: run::Arguments,
+    pub(crate) run: run::Arguments,
     service: Options,
 }
 
@@ -38,6 +43,12 @@ struct Options {
     /// `rolltap admin-token` makes a token and its entry. Submitting and cancelling need the role `open`.
     #[arg(long, env = "ROLLTAP_ADMIN_TOKENS", value_name = "FILE", requires = "admin_token_file")]
     admin_tokens: Option<PathBuf>,
+    /// Stop at the end of standard input, as at SIGTERM.
+    ///
+    /// The program that starts the service gives it a pipe as standard input, and holds the other end. When that program
+    /// ends, even by SIGKILL, the pipe closes and the service stops.
+    #[arg(long)]
+    until_stdin_ends: bool,
     /// Refuse submissions while this many samples wait. A refused submission is answered 429.
     #[arg(long, value_name = "NUMBER", default_value = "10000", value_parser = one_or_more::<NonZeroU64>,
           allow_negative_numbers = true)]
@@ -59,13 +70,14 @@ struct Options {
 }
 
 /// The options of `rolltap run` that have no meaning for a service.
-const HIDDEN: [&str; 21] = [
+const REFUSED: [&str; 14] = [
     "resume",
     "dry_run",
     "print_config",
     "yes",
     "rows",
     "json",
+    "quiet",
     "messages",
     "proxy",
     "proxy_token_file",
@@ -73,14 +85,6 @@ const HIDDEN: [&str; 21] = [
     "proxy_client_cert",
     "proxy_client_key",
     "harbor_env",
-    "harbor_env_kwarg",
-    "quiet",
-    "debug",
-    "env_file",
-    "skip_invalid",
-    "no_force_build",
-    "samples",
-    "job_name",
 ];
 
 const ABOUT: &str = "Sample the groups that a trainer submits, in one process with the proxy and the feed";
@@ -109,11 +113,8 @@ or if no further trial can begin.";
 impl Args for Arguments {
     fn augment_args(command: Command) -> Command {
         let command = Options::augment_args(run::Arguments::augment_args(command));
-        let hidden = |arg: Arg| {
-            let is_shown = !HIDDEN.contains(&arg.get_id().as_str());
-            if is_shown { arg } else { arg.hide(true) }
-        };
-        let of_service = |help: &'static str| move |arg: Arg| arg.hide(false).help(help).long_help(help);
+        let hidden = |arg: Arg| if is_refused(arg.get_id().as_str()) { arg.hide(true) } else { arg };
+        let of_service = |help: &'static str| move |arg: Arg| arg.help(help).long_help(help);
         command
             .mut_args(hidden)
             // A service may be started without tasks, so this replaces an option that is required.
@@ -136,6 +137,10 @@ impl Args for Arguments {
     }
 }
 
+fn is_refused(id: &str) -> bool {
+    REFUSED.contains(&id)
+}
+
 fn path() -> Arg {
     let help = "Let submissions name this Harbor task directory, or all tasks in this directory. Repeat the flag for more. \
                 Submissions may give other directories as task_path.";
@@ -151,6 +156,12 @@ fn path() -> Arg {
 
 impl FromArgMatches for Arguments {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let is_given = |id: &&&str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        if let Some(id) = REFUSED.iter().find(is_given) {
+            let flag = id.replace('_', "-");
+            let text = format!("rolltap serve has no --{flag}, which is an option of rolltap run\n");
+            return Err(Error::raw(ErrorKind::UnknownArgument, text));
+        }
         let run = run::Arguments::from_arg_matches(matches)?;
         Ok(Self { run, service: Options::from_arg_matches(matches)? })
     }
@@ -162,6 +173,11 @@ impl FromArgMatches for Arguments {
 }
 
 pub(crate) async fn run(Arguments { run, service }: Arguments) -> anyhow::Result<Outcome> {
+    let signals = StopSignals::listen()?;
+    if service.until_stdin_ends {
+        signals.watch_input()?;
+    }
+    let cancellation = terminal::cancelled_by(signals);
     let settings = run::job_settings(run).await?;
     let name = settings.job_name.as_deref().unwrap_or(DEFAULT_NAME);
     let pages =
@@ -179,7 +195,9 @@ pub(crate) async fn run(Arguments { run, service }: Arguments) -> anyhow::Result
         drop_uniform: service.drop_uniform_groups,
     };
     let progress = Progress::for_stderr(true);
-    let report = serve(settings, service, progress, terminal::cancelled_by_signals()?, tell_start).await?;
+    let report = serve(settings, service, progress, cancellation, tell_start).await;
+    notify(NotifyState::Stopping);
+    let report = report?;
     if report.unfinished > 0 {
         let unfinished = report.unfinished;
         terminal::note(format!("{unfinished} submissions have not ended; the next start continues them"));
@@ -199,6 +217,7 @@ fn tell_start(service: &ServiceAddresses) {
         terminal::say(format_args!("{continued} submissions of an earlier run continue"));
     }
     terminal::say("takes submissions");
+    notify(NotifyState::Ready);
 }
 
 fn pace((max_staleness, groups_per_step): (u32, NonZeroU64)) -> Pace {
@@ -217,9 +236,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_hidden_option_is_an_option_of_run() {
+    fn every_refused_option_is_an_option_of_run() {
         let command = run::Arguments::augment_args(Command::new("run"));
-        for id in HIDDEN {
+        for id in REFUSED {
             assert!(command.get_arguments().any(|argument| argument.get_id() == id), "{id}");
         }
     }

@@ -118,7 +118,11 @@ impl StopSignals {
 
 /// Cancels a job at Ctrl-C or SIGTERM. The first signal saves all results, and the second skips logs and rollouts.
 pub(crate) fn cancelled_by_signals() -> anyhow::Result<Cancellation> {
-    let mut signals = StopSignals::listen()?;
+    Ok(cancelled_by(StopSignals::listen()?))
+}
+
+/// Cancels a job at these signals, like [`cancelled_by_signals`].
+pub(crate) fn cancelled_by(mut signals: StopSignals) -> Cancellation {
     let cancellation = Cancellation::default();
     let escalating = cancellation.clone();
     tokio::spawn(async move {
@@ -129,5 +133,5 @@ pub(crate) fn cancelled_by_signals() -> anyhow::Result<Cancellation> {
         note("hurrying: logs and rollouts are not collected any more, environments are still removed");
         escalating.escalate();
     });
-    Ok(cancellation)
+    cancellation
 }

@@ -99,7 +99,7 @@ pub(crate) struct Arguments {
     pub(super) messages: bool,
     /// Hide the progress of running trials.
     #[arg(short, long, visible_alias = "silent")]
-    pub(crate) quiet: bool,
+    pub(super) quiet: bool,
     /// Print a row per trial and a row per task in the summary if these tables have at most this many rows, or `all`.
     #[arg(long, value_name = "NUMBER", default_value_t)]
     pub(super) rows: Rows,

@@ -227,9 +227,14 @@ async fn a_proxy_without_the_service_says_so() {
 fn a_service_that_cannot_start_says_why_and_leaves_no_directory() {
     let stage = Stage::new();
     let start = |args: &[&str]| run(stage.path(), &[&["serve", "--admin", "127.0.0.1:0"], args].concat());
-    let proxied = start(&["-e", "local", "--proxy", "http://127.0.0.1:1"]);
-    assert_eq!(proxied.code, Some(2), "{proxied:?}");
-    assert!(proxied.stderr.contains("has its own proxy"), "{proxied:?}");
+    let refused = start(&["-e", "local", "--proxy", "http://127.0.0.1:1"]);
+    assert!(
+        refused.code == Some(2) && refused.stderr.contains("rolltap serve has no --proxy"),
+        "{refused:?}"
+    );
+    std::fs::write(stage.path().join("job.yaml"), "rolltap: {proxy: \"http://127.0.0.1:1\"}\n").unwrap();
+    let proxied = start(&["-e", "local", "-c", "job.yaml"]);
+    assert!(proxied.code == Some(2) && proxied.stderr.contains("has its own proxy"), "{proxied:?}");
     let harbor = start(&["-e", "harbor"]);
     assert!(harbor.code == Some(2) && harbor.stderr.contains("`rolltap run`"), "{harbor:?}");
     let exposed = run(stage.path(), &["serve", "-e", "local", "--admin", "0.0.0.0:0"]);
