@@ -70,7 +70,7 @@ struct Options {
 }
 
 /// The options of `rolltap run` that have no meaning for a service.
-const REFUSED: [&str; 14] = [
+const REFUSED: [&str; 15] = [
     "resume",
     "dry_run",
     "print_config",
@@ -85,6 +85,7 @@ const REFUSED: [&str; 14] = [
     "proxy_client_cert",
     "proxy_client_key",
     "harbor_env",
+    "harbor_env_kwarg",
 ];
 
 const ABOUT: &str = "Sample the groups that a trainer submits, in one process with the proxy and the feed";

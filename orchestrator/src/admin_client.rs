@@ -7,8 +7,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use rolltap_agent::{ClientTimeouts, side_client_for};
 use rolltap_proxy::api::{
-    CancelSubmissions, CapturedAnswer, CloseGroup, ErrorBody, OpenTrial, PutReward, Submission, Submit,
-    TrialOpened, TrialStatus,
+    CancelSubmissions, CapturedAnswer, CloseGroup, ErrorBody, GroupStatus, OpenTrial, PutReward, Submission,
+    Submit, TrialOpened, TrialStatus,
 };
 use rolltap_proxy::traces::{SpanPlace, TRACEPARENT};
 use rolltap_proxy::{TlsError, UpstreamTls};
@@ -224,12 +224,17 @@ impl AdminClient {
         self.repeatable(Method::POST, "/v1/submissions/cancel", Some(&body)).await
     }
 
-    /// Closes a group. With `drop`, readers of closed groups do not get it. Idempotent. A group without any trial is unknown to the proxy, which is no error.
-    pub(crate) async fn close_group(&self, group: &GroupId, drop: bool) -> Result<(), AdminError> {
+    /// Closes a group. With `drop`, readers of closed groups do not get it. Idempotent. Returns the number of its complete
+    /// samples: 0 for a group without any trial, which the proxy does not know.
+    pub(crate) async fn close_group(&self, group: &GroupId, drop: bool) -> Result<u64, AdminError> {
         let path = format!("/v1/groups/{}/close", utf8_percent_encode(group.as_str(), NON_ALPHANUMERIC));
         match self.ask(Method::POST, &path, Some(&CloseGroup { drop }), Effect::Idempotent).await {
-            Err(AdminError::Refused { status: 404, .. }) => Ok(()),
-            closed => closed.map(|_| ()),
+            Err(AdminError::Refused { status: 404, .. }) => Ok(0),
+            Err(error) => Err(error),
+            Ok((response, name)) => {
+                let status: GroupStatus = read_json(response, name).await?;
+                Ok(status.samples.complete)
+            }
         }
     }
 

@@ -41,6 +41,14 @@ class _GroupCounts(TypedDict):
     """The samples that have not begun, or wait for another attempt."""
     running: int
     ended: int
+    began_at: str | None
+    """When its first sample began. None before."""
+    waited_sec: float | None
+    """The seconds from the submission to `began_at`. None before."""
+    began_at_version: int | None
+    """The policy version that was current when its first sample began. None before."""
+    closed_at: str | None
+    """When the group closed. None before."""
 
 
 class SubmittedGroup(_GroupCounts, total=False):
@@ -48,6 +56,8 @@ class SubmittedGroup(_GroupCounts, total=False):
 
     failures: dict[str, int]
     """The samples that ended with a failure that is not the agent's, by cause. Absent if there are none."""
+    dropped: Literal["uniform", "too_old", "stopped", "empty"]
+    """Why readers of closed groups do not get the group. Absent if they do."""
 
 
 class _SubmissionFacts(TypedDict):

@@ -89,14 +89,14 @@ impl Dispatcher {
         self.halted.is_some() || self.context.cancellation.stop.is_cancelled()
     }
 
-    /// Starts the next trial that may start. `None` if none may.
-    pub(crate) fn start_next(&mut self) -> Option<NextTrial> {
-        if self.is_ending() {
-            return None;
-        }
-        let next = self.queue.take(Instant::now())?;
-        self.running.start(&self.context, next.plan.clone());
-        Some(next)
+    /// Takes the next trial that may start, for [`Self::start`]. `None` if none may.
+    pub(crate) fn next_to_start(&mut self) -> Option<NextTrial> {
+        if self.is_ending() { None } else { self.queue.take(Instant::now()) }
+    }
+
+    /// Starts a trial.
+    pub(crate) fn start(&mut self, plan: TrialPlan) {
+        self.running.start(&self.context, plan);
     }
 
     /// Waits until a trial ends or a retry becomes due. Returns `None` if no trial runs and no retry waits. The caller

@@ -19,6 +19,8 @@ use crate::trial::{TrialExtras, TrialPlan, TrialRequest};
 /// The maximum number of characters of a task's name in a trial's name, as in Harbor.
 const TASK_PART: usize = 32;
 const TAIL_LENGTH: usize = 7;
+/// Without a limit of trials, names with shorter tails would meet.
+const LONG_TAIL_LENGTH: usize = 16;
 /// An alphabet without letters and digits that look alike, such as `l` and `1`. Its length of 32 divides 256, so that
 /// all letters are equally likely.
 const TAIL_ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
@@ -77,7 +79,8 @@ impl Planner<'_> {
             let group_id = GroupId::new(group_id).map_err(invalid)?;
             Ok(TrialPlan {
                 id: Uuid::now_v7(),
-                name: trial_name(self.job_id, &group_id, &task.name, 0, 0).map_err(invalid)?,
+                name: trial_name(self.job_id, &group_id, &task.name, (0, 0), tail_length(self.request))
+                    .map_err(invalid)?,
                 task: Arc::clone(&task),
                 source: source.clone(),
                 git: git.clone(),
@@ -125,7 +128,8 @@ pub(super) fn trial(
     sample_index: u32,
     attempt: u32,
 ) -> Result<TrialPlan, InvalidId> {
-    let name = trial_name(job_id, &of_group.group_id, &of_group.task.name, sample_index, attempt)?;
+    let TrialPlan { group_id, task, request, .. } = of_group;
+    let name = trial_name(job_id, group_id, &task.name, (sample_index, attempt), tail_length(request))?;
     Ok(TrialPlan {
         id: Uuid::now_v7(),
         name,
@@ -149,14 +153,18 @@ fn distinct_agents(agents: &[Arc<JobAgent>]) -> Result<(), JobError> {
     if agents.is_empty() { Err(JobError::NoAgents) } else { Ok(()) }
 }
 
+fn tail_length(request: &TrialRequest) -> usize {
+    if request.has_long_name { LONG_TAIL_LENGTH } else { TAIL_LENGTH }
+}
+
 /// Returns a name like Harbor's `<task>__<7>`. The tail is derived from the ids of the job and group, the sample and
 /// the attempt. An attempt has the same name in every run of its job, and no two jobs share a name.
 fn trial_name(
     job_id: Uuid,
     group: &GroupId,
     task: &str,
-    sample_index: u32,
-    attempt: u32,
+    (sample_index, attempt): (u32, u32),
+    tail_length: usize,
 ) -> Result<TrialId, InvalidId> {
     let last = task.rsplit('/').next().unwrap_or(task);
     let safe: String = last
@@ -176,7 +184,7 @@ fn trial_name(
         .chain_update(attempt.to_le_bytes())
         .finalize();
     let letter = |byte: &u8| TAIL_ALPHABET.get(usize::from(byte % 32)).copied().map(char::from);
-    let tail: String = digest.iter().take(TAIL_LENGTH).filter_map(letter).collect();
+    let tail: String = digest.iter().take(tail_length).filter_map(letter).collect();
     TrialId::new(format!("{safe}__{tail}"))
 }
 
@@ -187,7 +195,9 @@ mod tests {
     const JOB: Uuid = Uuid::from_u128(7);
 
     fn name(job: Uuid, group: &str, task: &str, sample: u32, attempt: u32) -> String {
-        trial_name(job, &GroupId::new(group).unwrap(), task, sample, attempt).unwrap().to_string()
+        trial_name(job, &GroupId::new(group).unwrap(), task, (sample, attempt), TAIL_LENGTH)
+            .unwrap()
+            .to_string()
     }
 
     #[test]

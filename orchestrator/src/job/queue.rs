@@ -115,14 +115,16 @@ impl Queue {
         self.waiting.insert(at.unwrap_or(self.waiting.len()), Waiting::now(stretch, priority));
     }
 
-    /// Removes the waiting trials of these groups. Returns the outcomes of those that waited for a retry.
-    pub(super) fn remove(&mut self, is_of: impl Fn(&GroupId) -> bool) -> Vec<TrialOutcome> {
+    /// Removes and returns the waiting trials of these groups, the untried samples behind each left out. A trial that
+    /// waited for a retry has the outcome of the attempt before it.
+    pub(super) fn remove(&mut self, is_of: impl Fn(&GroupId) -> bool) -> Vec<NextTrial> {
         let (removed, waiting) = std::mem::take(&mut self.waiting)
             .into_iter()
             .partition(|waiting| is_of(&waiting.stretch.first.group_id));
         self.waiting = waiting;
         let removed: VecDeque<Waiting> = removed;
-        removed.into_iter().filter_map(|waiting| waiting.before).map(|before| *before).collect()
+        let trial = |Waiting { stretch, before, .. }| NextTrial { plan: stretch.first, before };
+        removed.into_iter().map(trial).collect()
     }
 
     /// Returns when the next retry becomes due. A retry that is already due waits for a running trial to end instead.

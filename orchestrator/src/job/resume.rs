@@ -4,12 +4,12 @@
 pub(super) mod difference;
 mod error;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 use jiff::Timestamp;
 use rolltap_proxy::api::PutReward;
-use rolltap_rollout::ids::{InvalidId, TrialId};
+use rolltap_rollout::ids::{GroupId, InvalidId, TrialId};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -120,6 +120,17 @@ impl Left {
         let attempt = u32::try_from(attempt).unwrap_or(u32::MAX);
         self.trials.entry((group.to_owned(), sample)).or_default().push(LeftTrial { name, attempt, result });
         Ok(())
+    }
+
+    /// Returns the attempts of these groups that have no result.
+    pub(super) fn unfinished<'l>(
+        &'l self,
+        groups: &'l HashSet<GroupId>,
+    ) -> impl Iterator<Item = &'l TrialId> {
+        let is_meant = |group: &str| groups.iter().any(|meant| meant.as_str() == group);
+        let tried = self.trials.iter().filter(move |((group, _), _)| is_meant(group));
+        let attempts = tried.flat_map(|(_, attempts)| attempts).filter(|trial| trial.result.is_none());
+        attempts.map(|trial| &trial.name)
     }
 
     /// Whether the directory belongs to a service.

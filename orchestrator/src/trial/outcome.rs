@@ -250,6 +250,11 @@ impl TrialOutcome {
         }
     }
 
+    /// Returns whether the proxy has the trial's reward.
+    pub(crate) fn is_complete_at_proxy(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| status.completed_at.is_some())
+    }
+
     /// Returns whether the trial ended because its job was stopped.
     pub fn is_cancelled(&self) -> bool {
         self.failure.as_ref().is_some_and(|failure| failure.cause == Cause::Cancelled)

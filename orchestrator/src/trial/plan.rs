@@ -21,6 +21,8 @@ pub(crate) struct TrialRequest {
     pub(crate) sampling: Map<String, Value>,
     /// The object that the proxy's status of the trial returns.
     pub(crate) metadata: Map<String, Value>,
+    /// Whether the name of the trial has a longer tail, because the number of trials has no limit.
+    pub(crate) has_long_name: bool,
     /// Whether the group closes only by request.
     pub(crate) hold_group: bool,
     /// Ends the trial early. It is cancelled with the job at the latest.

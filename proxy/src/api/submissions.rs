@@ -154,6 +154,9 @@ pub enum DropCause {
     Uniform,
     /// The policy changed more often than the budget of staleness permits since its first sample began.
     TooOld,
-    /// Its submission was cancelled or expired, in a service with a budget of staleness.
+    /// Its submission was cancelled, expired or failed before each of its samples had ended, in a service with a budget
+    /// of staleness.
     Stopped,
+    /// None of its samples became complete at the proxy.
+    Empty,
 }

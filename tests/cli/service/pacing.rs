@@ -117,8 +117,59 @@ async fn groups_beyond_the_budget_wait_for_the_trainer() {
     let cancelled = submissions[3]["id"].as_str().unwrap();
     service.post(&format!("/v1/submissions/{cancelled}/cancel"), &json!({})).await;
     let last = service.until(&submissions[3], "cancelled").await;
-    assert_eq!(last["groups"][0]["dropped"], "stopped", "{last}");
+    assert_eq!(last["groups"][0]["began_at"], Value::Null, "{last}");
     assert_eq!(service.closed_groups().await.len(), 3);
+}
+
+#[tokio::test]
+async fn a_cancelled_group_gives_its_place_to_the_next_which_keeps_it_through_a_kill() {
+    let stage = Stage::new();
+    let options = ["-n", "4", "--max-staleness", "0", "--groups-per-step", "1"];
+    let service = stage.serve(&options);
+    let (_, first) = service.submit(&json!({"task": "one"})).await;
+    service.until(&first, "running").await;
+    let (_, low) = service.submit(&json!({"task": "one"})).await;
+    let (_, high) = service.submit(&json!({"task": "two", "priority": 9})).await;
+    let (_, late) = service.submit(&json!({"task": "two", "deadline": 1.0})).await;
+    service.post(&format!("/v1/submissions/{}/cancel", first["id"].as_str().unwrap()), &json!({})).await;
+    service.until(&first, "cancelled").await;
+    service.until(&high, "running").await;
+    service.kill();
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+
+    let service = stage.serve(&options);
+    let expired = service.until(&late, "expired").await;
+    assert_eq!(expired["started_at"], Value::Null, "{expired}");
+    service.until(&high, "running").await;
+    let waiting = service.get(&format!("/v1/submissions/{}", low["id"].as_str().unwrap())).await;
+    assert_eq!(waiting["state"], "queued", "{waiting}");
+    stage.open_gate();
+    service.until(&high, "done").await;
+    service.post("/v1/policy", &json!({"version": "step-1"})).await;
+    let done = service.until(&low, "done").await;
+    assert_eq!(done["groups"][0]["began_at_version"], 1, "{done}");
+    assert_eq!(service.get("/v1/submissions?active=true").await, json!([]));
+}
+
+#[tokio::test]
+async fn a_task_that_changed_while_the_service_was_down_fails_its_submission_only() {
+    let stage = Stage::new();
+    let service = stage.serve(&["-n", "4"]);
+    let (_, one) = service.submit(&json!({"task": "one"})).await;
+    let (_, two) = service.submit(&json!({"task": "two", "samples": 2})).await;
+    service.until(&one, "running").await;
+    service.until(&two, "running").await;
+    service.stop();
+    stage.reward_by("two", "echo 0 > /logs/verifier/reward.txt");
+    stage.open_gate();
+    let service = stage.serve(&["-n", "4"]);
+    service.until(&one, "done").await;
+    let failed = service.until(&two, "failed").await;
+    assert!(failed["error"].as_str().unwrap().contains("its files have changed"), "{failed}");
+    let group = two["groups"][0]["group_id"].as_str().unwrap();
+    let groups = service.get("/v1/groups").await;
+    let closed = groups.as_array().unwrap().iter().find(|known| known["group_id"] == group).unwrap();
+    assert_eq!((&closed["closed"]["cause"], &closed["samples"]["open"]), (&json!("dropped"), &json!(0)));
 }
 
 #[tokio::test]

@@ -13,7 +13,6 @@ use crate::job::prepare::Prepared;
 use crate::job::queue::Queue;
 use crate::job::{JobError, JobSettings, Progress};
 use crate::job_dir::{JobDir, write_json};
-use crate::trial::TrialOutcome;
 
 impl Job {
     pub(super) async fn start(
@@ -80,10 +79,8 @@ impl Job {
 
     /// Sets the rewards that the proxy lacks. A process may die between writing a result and setting its reward.
     async fn put_rewards_left(&mut self) {
-        let has_reward = |outcome: &TrialOutcome| {
-            outcome.status.as_ref().is_some_and(|status| status.completed_at.is_some())
-        };
-        for outcome in self.attempts.done_mut().iter_mut().filter(|trial| trial.opened && !has_reward(trial))
+        for outcome in
+            self.attempts.done_mut().iter_mut().filter(|trial| trial.opened && !trial.is_complete_at_proxy())
         {
             self.context.put_reward(outcome).await;
         }

@@ -2,15 +2,17 @@
 
 use super::Job;
 use crate::job::dispatcher::{TrialEnd, Wakeup};
+use crate::job::queue::NextTrial;
 
 impl Job {
     pub(super) async fn run_trials(&mut self) {
         loop {
-            while let Some(started) = self.dispatcher.start_next() {
-                if let Some(before) = started.before {
+            while let Some(NextTrial { plan, before }) = self.dispatcher.next_to_start() {
+                if let Some(before) = before {
                     self.attempts.follow(*before);
                 }
-                self.progress.trial_started(&started.plan);
+                self.progress.trial_started(&plan);
+                self.dispatcher.start(plan);
                 // Starting many trials takes a while, and a request to stop the job must be noticed meanwhile.
                 tokio::task::yield_now().await;
             }

@@ -10,6 +10,7 @@ use rolltap_proxy::api::{DropCause, SubmissionState, Submit};
 use rolltap_rollout::ids::{GroupId, SubmissionId, TaskId};
 use serde::{Deserialize, Serialize};
 
+use super::pacing::Position;
 use crate::common::new_file;
 
 /// The number of ended submissions that a restart keeps. Older ones are forgotten.
@@ -31,8 +32,8 @@ pub(super) enum SubmissionRecord {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dropped: Option<DropCause>,
     },
-    /// The number of groups that were released since a policy version, for the budget of staleness.
-    Position { base: i32, released: u64 },
+    /// The count of released groups, for the budget of staleness.
+    Position(Position),
     /// No further sample of a submission begins, and the running ones are stopped.
     Stopping { id: SubmissionId, state: SubmissionState },
     /// A submission ended.
@@ -215,7 +216,7 @@ fn without_forgotten(records: Vec<SubmissionRecord>) -> (Vec<SubmissionRecord>, 
     if forgotten.is_empty() {
         return (records, false);
     }
-    let mut positions = records.iter().filter(|record| matches!(record, SubmissionRecord::Position { .. }));
+    let mut positions = records.iter().filter(|record| matches!(record, SubmissionRecord::Position(_)));
     let last_position = positions.next_back().cloned();
     let is_kept = |record: &SubmissionRecord| record.id().is_some_and(|id| !forgotten.contains(id));
     let kept = last_position.into_iter().chain(records.into_iter().filter(is_kept));
@@ -230,7 +231,7 @@ impl SubmissionRecord {
             | Self::GroupClosed { id, .. }
             | Self::Stopping { id, .. }
             | Self::Ended { id, .. } => Some(id),
-            Self::Position { .. } => None,
+            Self::Position(_) => None,
         }
     }
 }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
 use rolltap_rollout::ids::GroupId;
+use serde::{Deserialize, Serialize};
 
 /// The budget of staleness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,15 @@ pub struct Pace {
     pub max_staleness: u32,
     /// The number of groups that a step of the trainer takes.
     pub groups_per_step: NonZeroU64,
+}
+
+/// The count of released groups, from which the version follows at which each is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Position {
+    /// The policy version at which the first of them is taken.
+    pub(super) base: i32,
+    pub(super) released: u64,
+    pub(super) groups_per_step: NonZeroU64,
 }
 
 /// The groups that have begun, or may begin, and are not released.
@@ -55,17 +65,22 @@ pub(super) enum Release {
 }
 
 impl Window {
-    /// Makes a window at a policy version. `released` groups were released since version `base`.
-    pub(super) fn new(pace: Pace, base: i32, released: u64, current: i32) -> Self {
-        let (base, current) = (i64::from(base), i64::from(current));
-        let mut window = Self { pace, base, released, current, admitted: 0, open: BTreeMap::new() };
-        window.follow(current);
+    /// Makes a window at a policy version, which continues the count of an earlier run. A count with another number of
+    /// groups per step begins anew.
+    pub(super) fn new(pace: Pace, earlier: Option<Position>, current: i32) -> Self {
+        let earlier = earlier.filter(|earlier| earlier.groups_per_step == pace.groups_per_step);
+        let Position { base, released, .. } =
+            earlier.unwrap_or(Position { base: current, released: 0, groups_per_step: pace.groups_per_step });
+        let base = i64::from(base);
+        let mut window = Self { pace, base, released, current: base, admitted: 0, open: BTreeMap::new() };
+        window.follow(i64::from(current));
         window
     }
 
-    /// Returns the values that [`Self::new`] restores a window from.
-    pub(super) fn position(&self) -> (i32, u64) {
-        (i32::try_from(self.base).unwrap_or(i32::MAX), self.released)
+    /// Returns the count that [`Self::new`] continues.
+    pub(super) fn position(&self) -> Position {
+        let base = i32::try_from(self.base).unwrap_or(i32::MAX);
+        Position { base, released: self.released, groups_per_step: self.pace.groups_per_step }
     }
 
     /// Sets the current policy version.
@@ -74,6 +89,10 @@ impl Window {
     }
 
     fn follow(&mut self, current: i64) {
+        if current < self.current {
+            // The trainer names earlier weights again, so the steps are counted anew.
+            (self.base, self.released) = (current, 0);
+        }
         self.current = current;
         let steps = i64::try_from(self.released / self.pace.groups_per_step).unwrap_or(i64::MAX);
         // A trainer that takes fewer groups per version than announced takes later places at later versions.
@@ -101,12 +120,17 @@ impl Window {
         }
     }
 
-    /// Notes that a sample of a group begins. Returns the version if it is the first.
-    pub(super) fn begun(&mut self, id: &GroupId) -> Option<i32> {
+    /// Notes that a sample of a group begins.
+    pub(super) fn begun(&mut self, id: &GroupId) {
         let current = self.current;
-        let group = self.group(id).filter(|group| !group.has_begun)?;
-        (group.version, group.has_begun) = (current, true);
-        i32::try_from(current).ok()
+        if let Some(group) = self.group(id).filter(|group| !group.has_begun) {
+            (group.version, group.has_begun) = (current, true);
+        }
+    }
+
+    /// Takes the place of a released group back, because no trial of it reaches a reader.
+    pub(super) fn was_empty(&mut self) {
+        self.released = self.released.saturating_sub(1);
     }
 
     /// Notes that each sample of a group has ended.

@@ -85,7 +85,7 @@ impl GroupPlanner {
         sampling.extend(submit.sampling.clone());
         check_sampling(&sampling).map_err(|error| invalid(error.to_string()))?;
         let (metadata, hold_group) = (submit.metadata.clone(), self.hold_groups);
-        let request = TrialRequest { sampling, metadata, hold_group, stop };
+        let request = TrialRequest { sampling, metadata, has_long_name: true, hold_group, stop };
         let planner = Planner {
             job_id: self.job_id,
             // The id of the submission distinguishes its groups from those of others with the same tasks.

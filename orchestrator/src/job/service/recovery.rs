@@ -1,6 +1,6 @@
 //! The start of a service, and the submissions that an earlier run left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use rolltap_proxy::SubmissionDesk;
@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::groups::GroupGate;
-use super::log::{GroupOfTask, SubmissionLog, SubmissionRecord, Submitted};
+use super::log::{SubmissionLog, SubmissionRecord, Submitted};
 use super::planner::GroupPlanner;
 use super::run::{Service, end_of};
-use super::table::Table;
+use super::table::{Entry, Table};
 use super::{ServiceError, ServiceSettings, SubmissionLogError};
 use crate::common::cancellation::Cancellation;
 use crate::failure::chain;
@@ -92,13 +92,23 @@ impl Service {
         Ok(service)
     }
 
+    /// Continues all submissions: those that have begun take their places again before any other may begin.
     async fn continue_all(&mut self, left: Option<Left>) {
         let ids: Vec<SubmissionId> = self.table.active().map(|entry| entry.submitted.id.clone()).collect();
-        for id in ids {
-            if let Err(problem) = self.continue_one(&id, left.as_ref()).await {
+        for id in &ids {
+            if let Err(problem) = self.continue_one(id, left.as_ref()).await {
                 self.context.log.line(format!("submission {id} cannot continue: {problem}"));
-                self.end(&id, SubmissionState::Failed, Some(problem)).await;
+                self.fail(id, problem, left.as_ref()).await;
             }
+        }
+        let open = self.table.active().flat_map(Entry::open_groups);
+        let complete = open.filter(|(_, _, is_complete)| *is_complete).map(|(group, ..)| group.clone());
+        for group in complete.collect::<Vec<_>>() {
+            self.group_is_complete(&group).await;
+        }
+        self.release_groups().await;
+        for id in &ids {
+            self.end_if_over(id).await;
         }
     }
 
@@ -107,12 +117,16 @@ impl Service {
         let Some(entry) = self.table.get(id) else { return Ok(()) };
         let (submitted, stop) = (entry.submitted.clone(), entry.stop.clone());
         let is_stopping = entry.stopping.is_some();
-        let groups =
+        let planned =
             self.planner.plan(&submitted.request, id, stop).await.map_err(|error| error.to_string())?;
-        // A dataset may have other tasks than at the time of the submission.
-        let known = |plan: &&TrialPlan| submitted.groups.iter().any(|group| group.group_id == plan.group_id);
-        let groups: Vec<TrialPlan> =
-            groups.iter().filter(known).map(|plan| resized(plan, &submitted.groups)).collect();
+        let sizes: HashMap<_, _> =
+            submitted.groups.iter().map(|group| (&group.group_id, group.samples)).collect();
+        // A dataset may have other tasks than at the submission, and the service another number of samples.
+        let known = |plan: TrialPlan| {
+            let group_size = *sizes.get(&plan.group_id)?;
+            Some(TrialPlan { group_size, ..plan })
+        };
+        let groups: Vec<TrialPlan> = planned.into_iter().filter_map(known).collect();
         if groups.len() < submitted.groups.len() {
             return Err("the service was started without some of its tasks".to_owned());
         }
@@ -124,7 +138,7 @@ impl Service {
         };
         for mut outcome in done {
             self.table.has_ended(&outcome.group_id, end_of(&outcome));
-            if outcome.opened && !is_complete(&outcome) {
+            if outcome.opened && !outcome.is_complete_at_proxy() {
                 self.context.put_reward(&mut outcome).await;
             }
         }
@@ -137,35 +151,51 @@ impl Service {
             ended.push(self.context.end_interrupted(plan).await);
         }
         if is_stopping {
-            for outcome in ended.iter_mut().filter(|outcome| !is_complete(outcome)) {
+            for outcome in ended.iter_mut().filter(|outcome| !outcome.is_complete_at_proxy()) {
                 self.settle_outcome(outcome).await;
             }
-        } else {
-            self.continue_groups(id, plans, submitted.request.priority).await;
         }
-        self.end_if_over(id).await;
+        let plans = if is_stopping { Vec::new() } else { plans };
+        self.continue_groups(id, plans, submitted.request.priority);
         Ok(())
     }
 
-    /// Queues the samples of the groups that are not closed, and closes those that are complete.
-    async fn continue_groups(&mut self, id: &SubmissionId, plans: Vec<Stretch>, priority: i32) {
+    /// Queues the samples of the groups that are not closed.
+    fn continue_groups(&mut self, id: &SubmissionId, plans: Vec<Stretch>, priority: i32) {
         let mut samples: BTreeMap<GroupId, Vec<Stretch>> = BTreeMap::new();
         for stretch in plans {
             samples.entry(stretch.first.group_id.clone()).or_default().push(stretch);
         }
         let Some(entry) = self.table.get(id) else { return };
-        let open =
-            entry.open_groups().map(|(group, version, is_complete)| (group.clone(), version, is_complete));
-        for (group, version, is_complete) in open.collect::<Vec<_>>() {
+        let open: Vec<_> = entry.open_groups().map(|(group, version, _)| (group.clone(), version)).collect();
+        for (group, version) in open {
             let samples = samples.remove(&group).unwrap_or_default();
             match version {
                 Some(version) => self.restore_group(&group, samples, priority, version),
-                None => self.add_group(&group, samples, priority),
-            }
-            if is_complete {
-                self.group_is_complete(&group).await;
+                // A group of a stopped submission does not begin.
+                None if samples.is_empty() => {}
+                None => self.gate.wait(group, samples, priority),
             }
         }
+    }
+
+    /// Ends a submission whose tasks cannot be used any more: seals its trials, and closes its groups.
+    async fn fail(&mut self, id: &SubmissionId, problem: String, left: Option<&Left>) {
+        let Some(entry) = self.table.get(id) else { return };
+        let state = entry.stopping.unwrap_or(SubmissionState::Failed);
+        let groups: HashSet<GroupId> = entry.open_groups().map(|(group, ..)| group.clone()).collect();
+        for trial in left.into_iter().flat_map(|left| left.unfinished(&groups)) {
+            if let Err(error) = self.context.admin.seal(trial).await {
+                self.context.log.line(format!("trial {trial} is not sealed: {}", chain(&error)));
+            }
+        }
+        for group in &groups {
+            // A group of which samples are missing for a reason like this is no group to train on.
+            if let Err(error) = self.context.admin.close_group(group, true).await {
+                self.context.log.line(format!("group {group} is not closed: {}", chain(&error)));
+            }
+        }
+        self.end(id, state, Some(problem)).await;
     }
 
     /// Writes a new submission to the log, and adds it to the table. `stop` stops its trials.
@@ -178,14 +208,4 @@ impl Service {
         self.table.add(submitted, stop);
         Ok(())
     }
-}
-
-/// Returns the plan of a group with the size that it was submitted with. The setting of the service may have changed.
-fn resized(plan: &TrialPlan, groups: &[GroupOfTask]) -> TrialPlan {
-    let size = groups.iter().find(|group| group.group_id == plan.group_id).map(|group| group.samples);
-    TrialPlan { group_size: size.unwrap_or(plan.group_size), ..plan.clone() }
-}
-
-fn is_complete(outcome: &TrialOutcome) -> bool {
-    outcome.status.as_ref().is_some_and(|status| status.completed_at.is_some())
 }

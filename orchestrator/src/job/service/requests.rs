@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::log::{GroupOfTask, Submitted};
-use super::run::Service;
+use super::run::{Service, stopping};
 use super::table::Entry;
 use crate::failure::chain;
 use crate::job::stretch::Stretch;
@@ -70,11 +70,12 @@ impl Service {
     ) -> Result<Vec<SubmissionId>, SubmissionRefusal> {
         let meant = self.table.active().filter(|entry| is_meant(entry));
         let ids: Vec<_> = meant.map(|entry| entry.submitted.id.clone()).collect();
-        let stopping = |id: &&SubmissionId| self.table.get(id).is_some_and(|entry| entry.stopping.is_none());
-        let new: Vec<_> = ids.iter().filter(stopping).cloned().collect();
+        let is_new = |id: &&SubmissionId| self.table.get(id).is_some_and(|entry| entry.stopping.is_none());
+        let new: Vec<_> = ids.iter().filter(is_new).cloned().collect();
         if !new.is_empty() {
-            let stopped = self.stop_submissions(&new, SubmissionState::Cancelled).await;
-            stopped.map_err(|error| SubmissionRefusal::Unavailable(chain(&error)))?;
+            let recorded = self.write(stopping(&new, SubmissionState::Cancelled), true).await;
+            recorded.map_err(|error| SubmissionRefusal::Unavailable(chain(&error)))?;
+            self.stop_trials(&new).await;
         }
         Ok(ids)
     }
@@ -90,11 +91,22 @@ impl Service {
         let stop = self.stop_signal().child_token();
         let submitted = NewSubmission { id, submit, policy_version, stop, answer };
         let Some(submitted) = self.unless_repeated(submitted) else { return };
+        if let Err(refusal) = self.takes_more() {
+            return drop(submitted.answer.send(Err(refusal)));
+        }
         let planner = self.planner.clone();
         self.planning.spawn(async move {
             let groups = planner.plan(&submitted.submit, &submitted.id, submitted.stop.clone()).await;
             Planned { submitted, groups }
         });
+    }
+
+    /// Checks what does not depend on the tasks of a submission, before they are read.
+    fn takes_more(&self) -> Result<(), SubmissionRefusal> {
+        if let Some(why) = self.dispatcher.halted() {
+            return Err(SubmissionRefusal::Unavailable(format!("the service is ending: {why}")));
+        }
+        self.check_room(1)
     }
 
     /// Answers a submission whose idempotency key is known, and returns any other.
@@ -119,7 +131,7 @@ impl Service {
         else {
             return;
         };
-        let accepted = match groups.and_then(|groups| self.check_room(&groups).map(|()| groups)) {
+        let accepted = match groups.and_then(|groups| self.check_room(samples(&groups)).map(|()| groups)) {
             Ok(groups) => {
                 let of_task = |plan: &TrialPlan| GroupOfTask {
                     group_id: plan.group_id.clone(),
@@ -140,8 +152,8 @@ impl Service {
         drop(answer.send(accepted));
     }
 
-    fn check_room(&self, groups: &[TrialPlan]) -> Result<(), SubmissionRefusal> {
-        let samples: u64 = groups.iter().map(|plan| u64::from(plan.group_size)).sum();
+    /// Checks that the queue has room for this number of samples.
+    fn check_room(&self, samples: u64) -> Result<(), SubmissionRefusal> {
         let (queued, most) = (self.table.queued(), self.max_queued);
         if samples > most {
             return Err(SubmissionRefusal::Invalid(format!(
@@ -170,10 +182,14 @@ impl Service {
             .await
             .map_err(|error| SubmissionRefusal::Unavailable(chain(&error)))?;
         for group in groups {
-            let group_id = group.group_id.clone();
-            self.add_group(&group_id, vec![Stretch::group(group)], priority);
+            self.gate.wait(group.group_id.clone(), vec![Stretch::group(group)], priority);
         }
+        self.admit_groups();
         let lost = || SubmissionRefusal::Unavailable("the submission is not known any more".to_owned());
         self.table.get(&id).map(Entry::shown).ok_or_else(lost)
     }
+}
+
+fn samples(groups: &[TrialPlan]) -> u64 {
+    groups.iter().map(|plan| u64::from(plan.group_size)).sum()
 }

@@ -20,15 +20,20 @@ use super::planner::GroupPlanner;
 use super::requests::Planned;
 use super::table::{Entry, SampleEnd, Table};
 use super::{ServiceAddresses, ServiceError, ServiceReport, SubmissionLogError};
+use crate::admin_client::AdminClient;
 use crate::failure::chain;
 use crate::job::dispatcher::{Dispatcher, TrialEnd, Wakeup};
 use crate::job::parts::JobParts;
+use crate::job::queue::NextTrial;
 use crate::job::records::{JobProgress, Records};
 use crate::job_dir::write_json;
 use crate::trial::{TrialContext, TrialOutcome};
 
-/// The time after which a failed closing of a group is tried again.
-const CLOSE_AGAIN: Duration = Duration::from_secs(2);
+/// How long a closing waits for a proxy that cannot write. The loop waits too.
+const CLOSING_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The number of submissions whose tasks are read at once. Further requests wait.
+const PLANNED_AT_ONCE: usize = 16;
 
 /// A running service.
 pub(super) struct Service {
@@ -84,6 +89,8 @@ impl Service {
 
     /// Runs until the service is to stop, or until a problem affects all trials.
     pub(super) async fn run(mut self) -> Result<ServiceReport, ServiceError> {
+        // A submission may have expired while the service did not run.
+        self.stop_expired().await;
         loop {
             self.start_trials().await;
             if self.is_ending() && self.dispatcher.running() == 0 {
@@ -97,23 +104,22 @@ impl Service {
                 Event::Request(request) => self.answer(request).await,
                 Event::Planned(planned) => self.take(planned).await,
                 Event::Policy => self.policy_changed().await,
-                Event::Trial(_) | Event::Other => {
-                    self.stop_expired().await;
-                    self.close_again().await;
-                }
+                Event::Trial(_) | Event::Other => {}
             }
+            self.stop_expired().await;
+            self.close_again().await;
         }
         self.shut_down().await
     }
 
     async fn next_event(&mut self) -> Event {
-        let is_ending = self.is_ending();
+        let is_stopped = self.stop_signal().is_cancelled();
         let stop = self.stop_signal().clone();
-        let deadline = self.next_deadline();
+        let due = self.next_deadline().into_iter().chain(self.gate.close_again_at()).min();
         let has_trials = self.dispatcher.has_work();
-        let expiry = async {
-            match deadline {
-                Some(deadline) => sleep_until(deadline).await,
+        let due = async {
+            match due {
+                Some(due) => sleep_until(due).await,
                 None => std::future::pending().await,
             }
         };
@@ -127,23 +133,26 @@ impl Service {
                     Event::Other
                 }
             },
-            Some(request) = self.requests.recv(), if !is_ending => Event::Request(request),
-            changed = self.policy.changed(), if !is_ending && !self.is_policy_gone => {
+            // A halted service still answers, until its last trial has ended.
+            Some(request) = self.requests.recv(), if !is_stopped && self.planning.len() < PLANNED_AT_ONCE => {
+                Event::Request(request)
+            }
+            changed = self.policy.changed(), if !is_stopped && !self.is_policy_gone => {
                 // The proxy ends together with the service.
                 self.is_policy_gone = changed.is_err();
                 Event::Policy
             }
-            () = expiry, if !is_ending => Event::Other,
-            () = tokio::time::sleep(CLOSE_AGAIN), if self.gate.has_unclosed() => Event::Other,
-            () = stop.cancelled(), if !is_ending => Event::Other,
+            () = due, if !is_stopped => Event::Other,
+            () = stop.cancelled(), if !is_stopped => Event::Other,
             else => Event::Other,
         }
     }
 
     async fn start_trials(&mut self) {
-        while let Some(started) = self.dispatcher.start_next() {
-            self.context.events.trial_started(&started.plan);
-            self.sample_begins(&started.plan.group_id).await;
+        while let Some(NextTrial { plan, .. }) = self.dispatcher.next_to_start() {
+            self.context.events.trial_started(&plan);
+            self.sample_begins(&plan.group_id).await;
+            self.dispatcher.start(plan);
             // Starting many trials takes a while, and requests must be answered meanwhile.
             tokio::task::yield_now().await;
         }
@@ -158,16 +167,18 @@ impl Service {
                 self.table.attempt_ended(&group, None);
                 self.dispatcher.try_again(next, outcome);
             }
-            // The next start of the service makes another attempt.
-            None if outcome.is_cancelled() && !is_stopping => self.table.attempt_ended(&group, None),
             None if outcome.is_cancelled() || outcome.awaits_retry => {
-                self.settle_outcome(&mut outcome).await;
+                // Otherwise the next start of the service makes another attempt.
+                if is_stopping {
+                    self.settle_outcome(&mut outcome).await;
+                }
                 self.table.attempt_ended(&group, None);
             }
             None => {
                 self.table.attempt_ended(&group, Some(end_of(&outcome)));
                 if self.table.is_to_be_closed(&group) {
                     self.group_is_complete(&group).await;
+                    self.release_groups().await;
                 }
             }
         }
@@ -190,7 +201,13 @@ impl Service {
                 self.end(id, state, None).await;
             }
             // The closing of the last group comes back here.
-            Some(_) if entry.is_idle() => Box::pin(self.close_stopped(id)).await,
+            Some(_) if entry.is_idle() => {
+                Box::pin(async {
+                    self.close_stopped(id).await;
+                    self.release_groups().await;
+                })
+                .await
+            }
             _ => {}
         }
     }
@@ -203,24 +220,41 @@ impl Service {
         self.write_or_apply(vec![record], true).await;
     }
 
-    /// Stops submissions: no further sample of them begins, and the running ones are stopped.
-    pub(super) async fn stop_submissions(
-        &mut self,
-        ids: &[SubmissionId],
-        state: SubmissionState,
-    ) -> Result<(), SubmissionLogError> {
-        let stopping = |id: &SubmissionId| SubmissionRecord::Stopping { id: id.clone(), state };
-        self.write(ids.iter().map(stopping).collect(), true).await?;
+    /// Stops submissions whose stop is recorded: no further sample of them begins, and the running ones are stopped.
+    pub(super) async fn stop_trials(&mut self, ids: &[SubmissionId]) {
         let entries = ids.iter().filter_map(|id| self.table.get(id));
         let groups = entries.flat_map(|entry| &entry.submitted.groups).map(|group| group.group_id.clone());
         let groups: HashSet<GroupId> = groups.collect();
-        for mut failed in self.dispatcher.queue.remove(|group| groups.contains(group)) {
-            self.settle_outcome(&mut failed).await;
+        let is_meant = |group: &GroupId| groups.contains(group);
+        let waiting = self.gate.remove_waiting(is_meant).into_iter().map(|stretch| (stretch.first, None));
+        let queued = self.dispatcher.queue.remove(is_meant).into_iter().map(|next| (next.plan, next.before));
+        for (plan, before) in waiting.chain(queued).collect::<Vec<_>>() {
+            // The attempts that these trials were to supersede count as they are.
+            for (earlier, reward) in &plan.supersedes {
+                if let Err(error) = self.context.admin.put_reward(earlier, reward).await {
+                    self.context.log.line(format!("reward of {earlier} not put: {}", chain(&error)));
+                }
+            }
+            if let Some(mut failed) = before {
+                self.settle_outcome(&mut failed).await;
+            }
         }
+        self.end_untouched(ids).await;
         for id in ids {
             self.end_if_over(id).await;
         }
-        Ok(())
+    }
+
+    /// Ends those of these submissions of which no sample has begun. The proxy does not know their groups.
+    async fn end_untouched(&mut self, ids: &[SubmissionId]) {
+        let entries = ids.iter().filter_map(|id| self.table.get(id));
+        let untouched = entries.filter(|entry| !entry.state.has_ended() && entry.is_untouched());
+        let (now, cancelled) = (Timestamp::now(), SubmissionState::Cancelled);
+        let ends = untouched.map(|entry| entry.end(entry.stopping.unwrap_or(cancelled), now, None));
+        let ends: Vec<_> = ends.collect();
+        if !ends.is_empty() {
+            self.write_or_apply(ends, true).await;
+        }
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -237,11 +271,16 @@ impl Service {
         };
         let due: Vec<_> =
             self.table.active().filter(is_due).map(|entry| entry.submitted.id.clone()).collect();
-        if !due.is_empty()
-            && let Err(error) = self.stop_submissions(&due, SubmissionState::Expired).await
-        {
-            self.context.log.line(format!("expired submissions go on: {}", chain(&error)));
+        if !due.is_empty() {
+            // Without a record, a restart finds again that they have expired.
+            self.write_or_apply(stopping(&due, SubmissionState::Expired), true).await;
+            self.stop_trials(&due).await;
         }
+    }
+
+    /// Returns the client for closing groups, which waits for a short time only.
+    pub(super) fn closing_client(&self) -> AdminClient {
+        self.context.admin.clone().waiting_for(CLOSING_PATIENCE)
     }
 
     /// Appends records of what has happened, and applies them also if they cannot be written. After a restart the service
@@ -303,6 +342,11 @@ impl Service {
             None => Ok(ServiceReport { dir, problems, unfinished: table.active().count() }),
         }
     }
+}
+
+/// Returns the records of the stop of these submissions.
+pub(super) fn stopping(ids: &[SubmissionId], state: SubmissionState) -> Vec<SubmissionRecord> {
+    ids.iter().map(|id| SubmissionRecord::Stopping { id: id.clone(), state }).collect()
 }
 
 /// Returns the end of a sample that counts.

@@ -10,6 +10,7 @@ use rolltap_rollout::ids::{GroupId, SubmissionId};
 use tokio_util::sync::CancellationToken;
 
 use super::log::{GroupProgress, KEPT, SubmissionRecord, Submitted};
+use super::pacing::Position;
 
 /// A submission in the table.
 #[derive(Debug)]
@@ -56,8 +57,8 @@ pub(super) struct Table {
     by_key: HashMap<String, SubmissionId>,
     /// The submission of each group that has not ended, and the index of the group in it.
     by_group: HashMap<GroupId, (SubmissionId, usize)>,
-    /// The number of groups that were released since a policy version. `None` without a budget of staleness.
-    position: Option<(i32, u64)>,
+    /// The count of released groups. `None` without a budget of staleness.
+    position: Option<Position>,
     /// The submissions that have ended, in the order of their end.
     ended: VecDeque<SubmissionId>,
 }
@@ -97,6 +98,21 @@ impl Entry {
     /// Whether every group is closed.
     pub(super) fn is_closed(&self) -> bool {
         self.groups.iter().all(|samples| samples.progress.closed_at.is_some())
+    }
+
+    /// Whether each sample of the group at this index has ended.
+    fn is_complete(&self, index: usize) -> bool {
+        let group = self.submitted.groups.get(index).zip(self.groups.get(index));
+        group.is_some_and(|(group, samples)| samples.progress.ended >= group.samples)
+    }
+
+    fn is_closed_group(&self, index: usize) -> bool {
+        self.groups.get(index).is_some_and(|samples| samples.progress.closed_at.is_some())
+    }
+
+    /// Whether no sample of any group has begun.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.groups.iter().all(|samples| samples.progress.begun.is_none())
     }
 
     /// Returns the groups that are not closed. Each has the policy version when its first sample began, if one has begun,
@@ -199,7 +215,7 @@ impl Table {
                     samples.progress.dropped = dropped;
                 }
             }
-            SubmissionRecord::Position { base, released } => self.position = Some((base, released)),
+            SubmissionRecord::Position(position) => self.position = Some(position),
             SubmissionRecord::Stopping { id, state } => {
                 if let Some(entry) = self.entries.get_mut(&id) {
                     entry.stopping.get_or_insert(state);
@@ -292,8 +308,8 @@ impl Table {
         (shown, wanted.next().is_some())
     }
 
-    /// Returns the number of groups that were released since a policy version, as the last record has it.
-    pub(super) fn position(&self) -> Option<(i32, u64)> {
+    /// Returns the count of released groups, as the last record has it.
+    pub(super) fn position(&self) -> Option<Position> {
         self.position
     }
 
@@ -323,8 +339,9 @@ impl Table {
 
     /// Whether every sample of a group has ended and the group is not closed.
     pub(super) fn is_to_be_closed(&self, group: &GroupId) -> bool {
-        let entry = self.of_group(group);
-        entry.is_some_and(|entry| entry.open_groups().any(|(id, _, is_complete)| id == group && is_complete))
+        let Some((id, index)) = self.by_group.get(group) else { return false };
+        let entry = self.entries.get(id);
+        entry.is_some_and(|entry| entry.is_complete(*index) && !entry.is_closed_group(*index))
     }
 
     /// Whether all valid rewards of a group are equal, or none is valid.

@@ -13,7 +13,7 @@ fn pace(max_staleness: u32, groups_per_step: u64) -> Pace {
 }
 
 fn window(max_staleness: u32, groups_per_step: u64) -> Window {
-    Window::new(pace(max_staleness, groups_per_step), 0, 0, 0)
+    Window::new(pace(max_staleness, groups_per_step), None, 0)
 }
 
 /// Admits groups while there is room. Returns the number of admitted groups.
@@ -80,6 +80,34 @@ fn a_group_that_is_older_than_the_budget_is_dropped_and_its_place_is_free() {
     assert_eq!(fill(&mut window, &mut next), 1);
     window.remove(&id(1));
     assert!(window.has_room(), "a dropped group takes no place");
+}
+
+#[test]
+fn a_count_begins_anew_with_another_step_and_with_earlier_weights() {
+    let earlier = Position { base: 0, released: 320, groups_per_step: NonZeroU64::new(32).unwrap() };
+    let continued = Window::new(pace(2, 32), Some(earlier), 10);
+    assert_eq!(continued.position(), earlier);
+    let mut other = Window::new(pace(2, 8), Some(earlier), 10);
+    assert_eq!(fill(&mut other, &mut 0), 24);
+    let mut window = Window::new(pace(0, 1), None, 100);
+    let mut next = 0;
+    fill(&mut window, &mut next);
+    window.ready(&id(0));
+    assert_eq!(window.take(), Some(Release::Next(id(0))));
+    window.changed(50);
+    assert_eq!(fill(&mut window, &mut next), 1);
+}
+
+#[test]
+fn a_group_that_reached_no_reader_gives_its_place_back() {
+    let mut window = window(0, 1);
+    let mut next = 0;
+    fill(&mut window, &mut next);
+    window.ready(&id(0));
+    window.take();
+    assert!(!window.has_room());
+    window.was_empty();
+    assert!(window.has_room());
 }
 
 /// A trainer and a service in virtual time. Each group has a length; `at_once` groups run at the same time.
@@ -198,7 +226,8 @@ proptest! {
     fn a_restored_window_promises_no_place_twice(
         restored in prop::collection::vec(0..3_i32, 0..6), released in 0..9_u64, max_staleness in 0..3_u32,
     ) {
-        let mut window = Window::new(pace(max_staleness, 2), 0, released, 3);
+        let earlier = Position { base: 0, released, groups_per_step: NonZeroU64::new(2).unwrap() };
+        let mut window = Window::new(pace(max_staleness, 2), Some(earlier), 3);
         for (number, version) in restored.iter().enumerate() {
             window.restore(id(number), *version);
         }
