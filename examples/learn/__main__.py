@@ -2,8 +2,8 @@
 only.
 
 Imitation first teaches a model of half a million weights to write like a terminal agent and to fail three times in
-four. vLLM serves the model, and the unmodified terminal agent works at Harbor tasks through rolltap's proxy. The
-captured tokens train the model, step by step, until it succeeds. docs/tutorials/a-policy-learns.md is the tutorial.
+four. vLLM serves the model, and the unmodified terminal agent works at Harbor tasks in rolltap's service. The captured tokens
+train the model, step by step, until it succeeds. docs/tutorials/a-policy-learns.md is the tutorial.
 
     examples/learn/learn --out runs/first
     examples/learn/learn --out runs/first            (resumes where it was interrupted)
@@ -25,9 +25,10 @@ import report
 import teach
 import teacher
 import torch
-from jobs import copy_tasks
-from loop import learn
+from job import copy_tasks
+from loop import Sampling, learn
 from processes import Processes, Say, Stopped
+from rollouts import MAX_STALENESS
 from trainer import Settings, Trainer, last_reward
 
 TEACHER_TURNS = 10
@@ -38,7 +39,9 @@ def arguments() -> argparse.ArgumentParser:
     parser = launch.parser("examples/learn/learn", __doc__, steps=25)
     parser.add_argument("--discount", type=float, default=0.93, help="what a turn more leaves of a reward's worth")
     parser.add_argument("--penalty", type=float, default=0.03, help="on the divergence from the policy at the start, per token")
-    parser.add_argument("--ahead", type=int, default=0, help="batches that are sampled before the steps that they wait for")
+    parser.add_argument(
+        "--ahead", type=int, choices=range(MAX_STALENESS + 1), default=0, help="steps that are sampled before the current one is done"
+    )
     parser.add_argument("--control", choices=list(corruptions.KINDS), default="none", help="damage what is trained on")
     teaching = parser.add_argument_group("the model to begin with")
     teaching.add_argument("--taught", type=Path, help="where the taught model is, or is made if it is not; OUT/taught unless said")
@@ -55,14 +58,14 @@ def run(flags: argparse.Namespace, say: Say) -> None:
     processes = Processes(flags.out)
     processes.end_leftovers(say)
     tasks = flags.out / "tasks"
-    copy_tasks(tasks, flags.base_image, flags.tasks, flags.groups)
+    groups = copy_tasks(tasks, flags.base_image, flags.tasks, flags.groups)
     taught = teach_one(flags, tasks, say)
     if flags.teach_only:
         return
     settings = Settings(flags.learning_rate, flags.steps, flags.discount, flags.penalty, flags.control, flags.seed, flags.program)
     trainer = Trainer(taught, flags.out, settings, say)
     if trainer.state.step < flags.steps:
-        go_on(flags, trainer, tasks, processes, say)
+        go_on(flags, trainer, tasks, groups, processes, say)
     rows = trainer.state.table
     if rows:
         report.write(flags.out, trainer.state)
@@ -72,14 +75,17 @@ def run(flags: argparse.Namespace, say: Say) -> None:
         )
 
 
-def go_on(flags: argparse.Namespace, trainer: Trainer, tasks: Path, processes: Processes, say: Say) -> None:
+def go_on(
+    flags: argparse.Namespace, trainer: Trainer, tasks: Path, groups: list[str], processes: Processes, say: Say
+) -> None:
     """Starts the servers and trains from the current step to the last one."""
     if trainer.state.step:
         say(f"resuming after step {trainer.state.step - 1}, with {len(trainer.state.trained)} trials trained")
-    services, jobs = launch.servers(flags, tasks, trainer.policy_folder, processes, say)
+    services = launch.servers(flags, tasks, trainer.policy_folder, processes, say, flags.ahead)
+    sampling = Sampling(services, groups, flags.group_size, trainer.state.step, flags.steps)
     try:
         services.start(trainer.state.step)
-        learn(trainer, services, jobs, steps=flags.steps, groups=flags.groups * len(flags.tasks), ahead=flags.ahead, say=say)
+        learn(trainer, services, sampling, flags.out, steps=flags.steps, ahead=flags.ahead, say=say)
     finally:
         services.stop()
         processes.end_leftovers(lambda _: None)
@@ -111,10 +117,10 @@ def teach_one(flags: argparse.Namespace, tasks: Path, say: Say) -> Path:
 def remember_flags(flags: argparse.Namespace) -> None:
     """Writes the flags of the run to flags.json. Flags that determine the result must not change when a run resumes."""
     file = flags.out / "flags.json"
-    fixed = ("groups", "group_size", "tasks", "discount", "penalty", "learning_rate", "max_turns", "seed", "env", "control")
+    fixed = ("groups", "group_size", "tasks", "discount", "penalty", "learning_rate", "max_turns", "seed", "env", "control", "ahead")
     now = {name: getattr(flags, name) for name in fixed}
     if file.exists() and (before := json.loads(file.read_text())) != now:
-        changed = ", ".join(f"{name} was {before[name]}" for name in fixed if before[name] != now[name])
+        changed = ", ".join(f"{name} was {before.get(name)}" for name in fixed if before.get(name) != now[name])
         raise Stopped(f"{flags.out} is a run with other settings ({changed}); choose another --out")
     file.write_text(json.dumps(now, indent=2))
 

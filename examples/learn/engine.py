@@ -25,8 +25,8 @@ class Engine:
         self._processes, self._say = processes, say
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, version: int) -> None:
-        """Starts vLLM on the policy's folder, whose weights have this version, and waits until vLLM answers."""
+    def start(self) -> None:
+        """Starts vLLM on the policy's folder, and waits until vLLM answers."""
         command = [
             *(self._python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(self._weights)),
             *("--served-model-name", SERVED, "--host", "127.0.0.1", "--port", str(self._port)),
@@ -46,18 +46,16 @@ class Engine:
         }
         self._process = self._processes.start("vllm", command, environment)
         self._wait()
-        self._name(version)
 
     def is_alive(self) -> bool:
         """Returns whether the server and its engine run. The server ends itself when the engine dies."""
         return self._process is not None and self._process.poll() is None
 
-    def load(self, version: int) -> None:
-        """Makes vLLM reload the weights from the policy's folder and report this version from then on."""
+    def load(self) -> None:
+        """Makes vLLM reload the weights from the policy's folder."""
         self._ask("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(self._weights)}})
         # The cached prefixes come from the old weights.
         self._ask("/reset_prefix_cache", None)
-        self._name(version)
 
     def stop(self) -> None:
         """Ends vLLM."""
@@ -76,9 +74,6 @@ class Engine:
                 told = time.monotonic()
                 self._say(f"waiting for vLLM ({told - begin:.0f} s)")
             time.sleep(0.5)
-
-    def _name(self, version: int) -> None:
-        self._ask("/update_weight_version", {"new_version": str(version)})
 
     def _ask(self, path: str, body: dict[str, Any] | None) -> None:
         httpx.post(self.url + path, json=body, timeout=60.0, trust_env=False).raise_for_status()

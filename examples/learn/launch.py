@@ -1,4 +1,4 @@
-"""Provides what all trainers of this example share: flags, the log, and the servers and jobs of a run."""
+"""Provides what all trainers of this example share: flags, the log, and the servers of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from engine import Engine
-from jobs import BASE, Batch, Jobs
+from job import BASE, write_job
 from processes import Processes, Say, Stopped, free_ports
 from services import Services
 from transformers.utils.logging import disable_progress_bar
@@ -67,7 +67,7 @@ def launch(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace, S
     """Calls `run` with the flags of the command line and exits. If the run ends early, logs the reason and
     `how_to_go_on`."""
     flags = parser.parse_args()
-    # Without this check each job would fail separately if `rolltap` is not installed.
+    # Without this check the run would fail only after vLLM has started if `rolltap` is not installed.
     if shutil.which(flags.program) is None:
         parser.error(f"there is no program {flags.program}; name rolltap's with --program")
     disable_progress_bar()
@@ -88,15 +88,23 @@ def launch(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace, S
 
 
 def servers(
-    flags: argparse.Namespace, tasks: Path, policy: Path, processes: Processes, say: Say
-) -> tuple[Services, Jobs]:
-    """Returns the services (vLLM on the policy's folder and the proxy) and the jobs for the tasks. Starts none of
-    them."""
-    served, agents, admin = free_ports(3)
+    flags: argparse.Namespace, tasks: Path, policy: Path, processes: Processes, say: Say, ahead: int | None = None
+) -> Services:
+    """Returns vLLM on the policy's folder, and the service for the tasks. Starts none of them.
+
+    The service samples at most `ahead` steps ahead of the trainer. `None` means without a limit.
+    """
+    served, admin = free_ports(2)
     engine = Engine(flags.vllm_python, policy, served, flags.seed, processes, say)
-    services = Services(flags.program, engine, flags.out, (agents, admin), processes, say)
-    batch = Batch(tasks, flags.env, flags.group_size, flags.concurrency, flags.max_turns)
-    return services, Jobs(flags.program, flags.out / "jobs", batch, services.admin, processes)
+    file = flags.out.absolute() / "job.json"
+    write_job(
+        file, tasks, engine.url, environment=flags.env, concurrency=flags.concurrency, max_turns=flags.max_turns
+    )
+    command = [flags.program, "serve", "-c", str(file), "--admin", f"127.0.0.1:{admin}"]
+    if ahead is not None:
+        groups = flags.groups * len(flags.tasks)
+        command += ["--max-staleness", str(ahead), "--groups-per-step", str(groups)]
+    return Services(command, f"http://127.0.0.1:{admin}", engine, processes, say)
 
 
 def sayer(log: Path) -> Say:

@@ -24,7 +24,7 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class Served:
-    """Replaces a sampling client. Agents sample through the proxy from the weights of this version."""
+    """Replaces a sampling client. Agents sample through the service from the weights of this version."""
 
     version: int
 

@@ -42,7 +42,8 @@ class Processes:
 
     def end_leftovers(self, say: Say) -> None:
         """Ends the programs that the previous run left behind."""
-        for name, (pid, start) in list(self._left.items()):
+        # "service" comes before "vllm", whose end would make its running trials fail.
+        for name, (pid, start) in sorted(self._left.items()):
             if started_at(pid) == start:
                 say(f"ending {name} (pid {pid}), which a killed run left behind")
                 _end(pid)

@@ -26,6 +26,7 @@ COLUMNS = {
     "environment_s": "{:.1f}",
     "training_s": "{:.1f}",
     "hand_over_s": "{:.2f}",
+    "wait_s": "{:.1f}",
     "wall_s": "{:.1f}",
 }
 

@@ -1,4 +1,4 @@
-"""Turns the proxy's feed into samples: reads closed groups by cursor, and gets advantages and masks from `rolltap
+"""Turns the feed into samples: reads closed groups by cursor, and gets advantages and masks from `rolltap
 export`."""
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from rolltap.row import Row, Trial
 
 WAIT = 0.3
 """Seconds for which a request to the feed waits for a trial."""
-CLOSING = 5.0
-"""Seconds within which the groups of a finished job close."""
 MAX_STALENESS = 2
 """In versions. A trial with an older trainable token is left out."""
 
@@ -61,7 +59,7 @@ def take(
 
 
 def _read(client: Client, taken: Taken, groups: int, prepare: Prepare | None) -> bool:
-    """Takes the trials of one answer. Returns `False` if there was no answer, for example while the proxy is down."""
+    """Takes the trials of one answer. Returns `False` if there was no answer, for example while the service is down."""
     try:
         asked = client.rollouts(after=taken.cursor, wait=WAIT, closed_groups=True, follow=False, prepare=prepare)
         for trial in asked:
@@ -82,12 +80,9 @@ def _read(client: Client, taken: Taken, groups: int, prepare: Prepare | None) ->
 
 
 def is_read(client: Client, cursor: str | None) -> bool:
-    """Returns whether no closed group follows the cursor. Returns `False` if the proxy does not answer.
-
-    Waits up to `CLOSING` seconds for the groups that the last rewards of a finished job close.
-    """
+    """Returns whether no closed group follows the cursor. Returns `False` if the service does not answer."""
     try:
-        following = client.rollouts(after=cursor, wait=CLOSING, closed_groups=True, follow=False)
+        following = client.rollouts(after=cursor, wait=WAIT, closed_groups=True, follow=False)
         return all(trial.get("late") for trial in following)
     except (httpx.TransportError, RolltapError) as error:
         if not passes(error):
@@ -137,7 +132,9 @@ def export(program: str, rows: Sequence[Row], folder: Path, version: int) -> lis
     command = [
         *(program, "export", str(given), "--format", "jsonl", "--advantage", "mean", "--force", "-o", str(made)),
         # The feed returns closed groups only, which a file cannot state.
-        *("--open-groups", "--max-staleness", str(MAX_STALENESS), "--policy-version", str(version)),
+        *("--open-groups", "--max-staleness", str(MAX_STALENESS)),
+        # The ordinal of a version is one more than its label: version 0 of the service has no label.
+        *("--policy-version", str(version + 1)),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

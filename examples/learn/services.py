@@ -1,11 +1,12 @@
-"""Starts and watches vLLM and the proxy of a run, and restarts either one if it dies."""
+"""Starts and watches vLLM and the service of a run, and restarts either one if it dies."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import time
-from pathlib import Path
+from collections.abc import Sequence
 
 import httpx
 from engine import Engine
@@ -22,52 +23,41 @@ ATTEMPTS = 5
 
 
 class Services:
-    """Manages the servers of the agents and the trainer: vLLM and the proxy."""
+    """Manages the servers of a run: vLLM, and `rolltap serve`, which runs the agents and has the feed."""
 
-    def __init__(
-        self, program: str, engine: Engine, folder: Path, ports: tuple[int, int], processes: Processes, say: Say
-    ) -> None:
-        agents, admin = ports
-        self.admin = f"http://127.0.0.1:{admin}"
+    def __init__(self, command: Sequence[str], admin: str, engine: Engine, processes: Processes, say: Say) -> None:
+        self.admin = admin
         self.engine = engine
         self.version = 0
         """The version of the served weights: the number of steps that made them."""
         self._written = 0
         """The version of the weights in the policy's folder, which vLLM reads at its start."""
-        self.deaths = {"vllm": 0, "proxy": 0}
-        self._command = [
-            *(program, "proxy", "--upstream", engine.url, "--data", str(folder / "captures")),
-            *("--listen", f"127.0.0.1:{agents}", "--admin", f"127.0.0.1:{admin}"),
-        ]
-        self._processes, self._say = processes, say
-        self._proxy: subprocess.Popen[bytes] | None = None
+        self.deaths = {"vllm": 0, "service": 0}
+        self._command, self._processes, self._say = command, processes, say
+        self._service: subprocess.Popen[bytes] | None = None
 
     def start(self, version: int) -> None:
-        """Starts vLLM and the proxy with the weights in the policy's folder."""
+        """Starts vLLM with the weights in the policy's folder, and the service, which continues its queue."""
         self._written = version
         self._start_engine()
-        self._start_proxy()
+        self._start_service()
+        self.watch()
 
     def client(self) -> Client:
         """Returns a client of the admin plane."""
         return Client(self.admin)
 
     def watch(self) -> None:
-        """Restarts a dead proxy or vLLM. While vLLM restarts, the proxy holds calls. The proxy resumes from its
-        captures."""
-        if self._proxy is not None and self._proxy.poll() is not None:
-            self._died("proxy", self._proxy.returncode)
-            self._start_proxy()
-        if not self.engine.is_alive():
-            self._died("vllm", None)
-            with self.client() as client:
-                client.pause()
-                try:
-                    self.engine.stop()
-                    self._start_engine()
-                    client.set_policy(self.version)
-                finally:
-                    client.resume()
+        """Restarts a dead vLLM or service. While vLLM restarts, the service holds calls. The service continues its
+        queue: it makes other attempts at the trials that were running."""
+        while True:
+            # The service asks vLLM for its model when it starts, so vLLM is first.
+            if not self.engine.is_alive():
+                self._restart_engine()
+            if self._service is None or self._service.poll() is None:
+                return
+            self._died("service", self._service.returncode)
+            self._start_service()
 
     def hand_over(self, version: int) -> None:
         """Makes vLLM reload the policy's folder while no call is in flight, and stamps the following tokens with the
@@ -79,7 +69,7 @@ class Services:
                 with self.client() as client:
                     client.pause(wait=True)
                     try:
-                        self.engine.load(version)
+                        self.engine.load()
                         self.version = version
                         client.set_policy(version)
                     finally:
@@ -92,9 +82,9 @@ class Services:
         raise Stopped(f"vLLM does not take the new weights; its last words:\n{self._processes.tail('vllm')}")
 
     def stop(self) -> None:
-        """Ends the proxy and vLLM."""
-        self._processes.end("proxy", self._proxy)
-        self._proxy = None
+        """Ends the service and vLLM."""
+        self._processes.end("service", self._service)
+        self._service = None
         self.engine.stop()
 
     def _died(self, name: str, code: int | None) -> None:
@@ -104,18 +94,32 @@ class Services:
         self._say(f"{name} died{'' if code is None else f' (status {code})'}; starting it again")
 
     def _start_engine(self) -> None:
-        self.engine.start(self._written)
+        self.engine.start()
         self.version = self._written
 
-    def _start_proxy(self) -> None:
-        self._proxy = self._processes.start("proxy", self._command, dict(os.environ))
+    def _restart_engine(self) -> None:
+        self._died("vllm", None)
+        with self.client() as client:
+            # A service that does not answer is started after vLLM, with the same version.
+            with contextlib.suppress(httpx.TransportError):
+                client.pause()
+            self.engine.stop()
+            self._start_engine()
+            with contextlib.suppress(httpx.TransportError):
+                client.set_policy(self.version)
+                client.resume()
+
+    def _start_service(self) -> None:
+        """Starts the service and names the weights. Returns early if the service ends."""
+        self._service = self._processes.start("service", self._command, dict(os.environ))
         deadline = time.monotonic() + 60
-        while True:
+        while self._service.poll() is None:
             try:
                 with self.client() as client:
                     client.set_policy(self.version)
                 return
             except (httpx.TransportError, RolltapError):
-                if self._proxy.poll() is not None or time.monotonic() > deadline:
-                    raise Stopped(f"the proxy did not start:\n{self._processes.tail('proxy')}") from None
-                time.sleep(0.1)
+                if time.monotonic() > deadline:
+                    raise Stopped(f"the service did not start:\n{self._processes.tail('service')}") from None
+                # The service continues its queue at once, and the first call of a trial must find the right version.
+                time.sleep(0.02)

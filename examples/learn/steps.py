@@ -8,6 +8,7 @@ from itertools import compress
 from pathlib import Path
 from typing import Any
 
+from job import SERVICE
 from processes import Say, Stopped
 from rollouts import Taken
 from table import of_trials
@@ -21,7 +22,7 @@ class Steps:
     def __init__(self, folder: Path, say: Say) -> None:
         self._file, self._say = folder / "steps.jsonl", say
         # The captures of a killed run come from weights that no longer exist.
-        if (folder / "captures").exists():
+        if (folder / SERVICE).exists():
             raise Stopped(f"{folder} holds a run already; choose another --out")
 
     def write(self, step: int, taken: Taken, trainer: dict[str, Any]) -> None:

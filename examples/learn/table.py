@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import httpx
 import torch
-from jobs import elapsed, seconds
+from job import elapsed, results, seconds
 from rollouts import Sample, Taken, earned, rows_of
 from step import captured
 
@@ -69,14 +69,15 @@ def of_logprobs(
     }
 
 
-def of_time(admin: str, results: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Returns the summed seconds of all trials, which run concurrently."""
-    calls = sum(_calling(admin, one["trial_name"]) for one in results)
+def of_time(admin: str, folder: Path, taken: Taken) -> dict[str, float]:
+    """Returns the summed seconds of all trials of a step, which run concurrently."""
+    ended = results(folder, taken.trials)
+    calls = sum(_calling(admin, trial["trial_id"]) for trial in taken.trials)
     return {
         "vllm_s": calls,
-        "agent_s": sum(seconds(one, "agent_execution") for one in results) - calls,
-        "verifier_s": sum(seconds(one, "verifier") for one in results),
-        "environment_s": sum(seconds(one, "environment_setup") for one in results),
+        "agent_s": sum(seconds(one, "agent_execution") for one in ended) - calls,
+        "verifier_s": sum(seconds(one, "verifier") for one in ended),
+        "environment_s": sum(seconds(one, "environment_setup") for one in ended),
     }
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import chz
 import launch
-from jobs import ANSWER_TOKENS, copy_tasks
+from job import ANSWER_TOKENS, copy_tasks
 from local_client import LocalClient
 from loop import Sampling
 from processes import Processes, Say
@@ -38,8 +38,8 @@ from rolltap.trainers.tinker import trajectory_group
 
 
 class Batches(RLDataset):
-    """Provides the batches. Each batch is a job of trials that starts when the cookbook asks for it. Its groups come
-    from the feed."""
+    """Provides the batches. The groups of each batch are submitted when the cookbook asks for it, and come from the
+    feed."""
 
     def __init__(self, sampling: Sampling, steps: int, groups: int) -> None:
         self._sampling, self._steps, self._groups = sampling, steps, groups
@@ -47,7 +47,7 @@ class Batches(RLDataset):
         """The trials of the latest batch, with the cursor after them."""
 
     def get_batch(self, index: int) -> Sequence[EnvGroupBuilder]:
-        """Starts the batch and returns its groups, which become available later."""
+        """Submits the batch and returns its groups, which become available later."""
         coming = asyncio.ensure_future(asyncio.to_thread(self._take, index))
         return [FeedGroup(coming, number) for number in range(self._groups)]
 
@@ -55,7 +55,8 @@ class Batches(RLDataset):
         return self._steps
 
     def _take(self, index: int) -> list[list[Trial]]:
-        self.taken = self._sampling.take(index, self.taken.cursor, self._groups, Prepare("mask"))
+        self._sampling.submit(index)
+        self.taken = self._sampling.take(index, self.taken.cursor, Prepare("mask"))
         groups: dict[str | None, list[Trial]] = {}
         for trial in self.taken.trials:
             groups.setdefault(trial["group_id"], []).append(trial)
@@ -63,7 +64,7 @@ class Batches(RLDataset):
 
 
 class FeedGroup(EnvGroupBuilder):
-    """Represents a group of trials that agents make through the proxy and verifiers grade."""
+    """Represents a group of trials that agents make and verifiers grade."""
 
     def __init__(self, coming: asyncio.Future[list[list[Trial]]], number: int) -> None:
         self._coming, self._number = coming, number
@@ -143,11 +144,10 @@ def run(flags: argparse.Namespace, say: Say) -> None:
     processes.end_leftovers(say)
     steps = Steps(flags.out, say)
     tasks, policy = flags.out / "tasks", flags.out / "policy"
-    copy_tasks(tasks, flags.base_image, flags.tasks, flags.groups)
+    groups = copy_tasks(tasks, flags.base_image, flags.tasks, flags.groups)
     client = LocalClient(flags.taught, policy)
-    services, jobs = launch.servers(flags, tasks, policy, processes, say)
-    sampling = Sampling(jobs, services, 0, flags.steps, 0, say)
-    batches = Batches(sampling, flags.steps, flags.groups * len(flags.tasks))
+    services = launch.servers(flags, tasks, policy, processes, say)
+    batches = Batches(Sampling(services, groups, flags.group_size, 0, flags.steps), flags.steps, len(groups))
     try:
         services.start(0)
         client.services = services

@@ -1,6 +1,6 @@
 """Runs TRL's asynchronous GRPO trainer on this machine's CPU, with real parts only.
 
-`AsyncGRPOTrainer` trains on the groups that `rolltap.trainers.trl.RolloutWorker` reads from the proxy's feed. They are
+`AsyncGRPOTrainer` trains on the groups that `rolltap.trainers.trl.RolloutWorker` reads from the feed. They are
 trials of the unmodified terminal agent. The weights go to vLLM as a file instead of over NCCL.
 
     examples/learn/learn --with trl --out runs/trl --taught runs/first/taught
@@ -19,7 +19,7 @@ import model as speech
 import torch
 import tree_attention
 from datasets import Dataset
-from jobs import copy_tasks
+from job import copy_tasks
 from loop import Sampling
 from processes import Processes, Say, Stopped
 from rollouts import MAX_STALENESS, Taken, is_read, take
@@ -35,11 +35,11 @@ from rolltap.trainers.trl import RolloutWorker
 VERSION = "rolltap/version"
 """The metric of a sample with the oldest version of the weights that sampled its trained tokens."""
 HEALTH_SECONDS = 0.5
-"""Seconds between two checks of the servers and of the job, while the trainer waits for samples."""
+"""Seconds between two checks of the servers and of the submitted groups, while the trainer waits for samples."""
 
 
 class Worker(RolloutWorker):
-    """Also runs a job of trials for each version of the weights. The trainer's thread makes all calls."""
+    """Also submits the groups for each version of the weights. The trainer's thread makes all calls."""
 
     def __init__(self, services: Services, sampling: Sampling, steps: int) -> None:
         super().__init__(services.admin)
@@ -47,12 +47,12 @@ class Worker(RolloutWorker):
         self._batch = 0
 
     def update_model_version(self, model_version: int) -> None:
-        """Begins the batch of these weights. TRL counts versions from 1, the weights at the start."""
+        """Submits the batch of these weights. TRL counts versions from 1, the weights at the start."""
         super().update_model_version(model_version)
         if model_version > 1:
             self._batch += 1
         if model_version <= self._steps:
-            self._sampling.go_on(self._batch)
+            self._sampling.submit(self._batch)
 
     def _put(self, made: RolloutSample) -> bool:
         # The trainer detects fresh samples by this version. TRL logs its mean.
@@ -60,18 +60,16 @@ class Worker(RolloutWorker):
         return super()._put(made)
 
     def check_health(self, stale_after_s: float) -> None:
-        """Checks the servers and the job whenever the trainer finds its queue empty."""
+        """Checks the servers and the batch whenever the trainer finds its queue empty."""
         super().check_health(stale_after_s)
-        self._services.watch()
-        self._sampling.go_on(self._batch)
         if self._sampling.is_sampling(self._batch) or not self._is_all_taken():
             return
         # A trial that failed for a reason outside the agent has no sample, but a step takes a fixed number of samples.
-        # So another batch is begun.
+        # So another batch is submitted.
         self._batch += 1
         if self._batch >= 2 * self._steps:
             raise Stopped("the batches bring too few samples for a step; see the results of their trials")
-        self._sampling.go_on(self._batch)
+        self._sampling.submit(self._batch)
 
     def _is_all_taken(self) -> bool:
         """Returns whether the trainer has taken the samples of every closed group."""
@@ -193,15 +191,15 @@ def run(flags: argparse.Namespace, say: Say) -> None:
     processes.end_leftovers(say)
     steps = Steps(flags.out, say)
     tasks, policy = flags.out / "tasks", flags.out / "policy"
-    copy_tasks(tasks, flags.base_image, flags.tasks, flags.groups)
-    services, jobs = launch.servers(flags, tasks, policy, processes, say)
+    groups = copy_tasks(tasks, flags.base_image, flags.tasks, flags.groups)
+    services = launch.servers(flags, tasks, policy, processes, say)
     told = Told(services, steps)
     trainer = Trainer(
         model=str(flags.taught),
         args=settings(flags, services),
-        # TRL requires a dataset and does not use it here: the agents work at the tasks of their jobs.
+        # TRL requires a dataset and does not use it here: the agents work at the submitted tasks.
         train_dataset=Dataset.from_dict({"prompt": flags.tasks}),
-        rollout_worker=Worker(services, Sampling(jobs, services, 0, 2 * flags.steps, 0, say), flags.steps),
+        rollout_worker=Worker(services, Sampling(services, groups, flags.group_size, 0, 2 * flags.steps), flags.steps),
         weight_transfer=HandOver(services, policy),
         callbacks=[told],
     )

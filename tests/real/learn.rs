@@ -99,7 +99,7 @@ struct Leftovers(PathBuf);
 
 impl Drop for Leftovers {
     fn drop(&mut self) {
-        for name in ["trials", "proxy", "vllm"] {
+        for name in ["service", "vllm"] {
             if let Some(pid) = pid_of(&self.0, name) {
                 // Each process leads its own session.
                 let _ = Command::new("kill").args(["-KILL", "--", &format!("-{pid}")]).status();
@@ -108,10 +108,10 @@ impl Drop for Leftovers {
     }
 }
 
-/// Returns the trials in the proxy's captures with trainable tokens and a reward that measures the agent.
+/// Returns the trials in the captures with trainable tokens and a reward that measures the agent.
 fn stored(out: &Path) -> BTreeSet<String> {
     let mut export = Command::new(env!("CARGO_BIN_EXE_rolltap"));
-    export.arg("export").arg(out.join("captures")).args(["--format", "jsonl", "--failed", "drop", "-o", "-"]);
+    export.arg("export").arg(out.join("service/data")).args(["--format", "jsonl", "--failed", "drop", "-o", "-"]);
     let output = export.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let rows = String::from_utf8(output.stdout).unwrap();
@@ -121,7 +121,7 @@ fn stored(out: &Path) -> BTreeSet<String> {
 
 #[test]
 #[ignore = "needs vLLM and the trainers' packages: run ./scripts/test"]
-fn what_is_captured_is_trained_once_through_kills_of_proxy_and_trainer() {
+fn what_is_captured_is_trained_once_through_kills_of_service_and_trainer() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path();
     taught();
@@ -129,7 +129,7 @@ fn what_is_captured_is_trained_once_through_kills_of_proxy_and_trainer() {
 
     let mut first = run(out);
     wait_for(out, &mut first, "step 0:");
-    kill(&pid_of(out, "proxy").unwrap());
+    kill(&pid_of(out, "service").unwrap());
     wait_for(out, &mut first, "step 1:");
     // The batch of a step is written before the step trains on it. After a kill at that moment, nothing of the step is
     // stored.
@@ -143,7 +143,7 @@ fn what_is_captured_is_trained_once_through_kills_of_proxy_and_trainer() {
     assert!(second.wait().unwrap().success(), "{}", log_text(out));
 
     let told = log_text(out);
-    assert!(told.contains("proxy died (status -9); starting it again"), "{told}");
+    assert!(told.contains("service died (status -9); starting it again"), "{told}");
     assert!(told.contains("which a killed run left behind"), "{told}");
     let steps = steps(out);
     assert_eq!(steps.len(), STEPS);
@@ -161,7 +161,7 @@ fn what_is_captured_is_trained_once_through_kills_of_proxy_and_trainer() {
     assert_eq!(once.len(), trained.len(), "trained twice: {trained:?}");
     assert_eq!(once, stored(out));
     let checked =
-        Command::new(env!("CARGO_BIN_EXE_rolltap")).arg("check").arg(out.join("captures")).output().unwrap();
+        Command::new(env!("CARGO_BIN_EXE_rolltap")).arg("check").arg(out.join("service/data")).output().unwrap();
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
     assert!(out.join("plot.png").exists() && out.join("table.md").exists());
     nothing_is_left_of_what_is_too_old(out);

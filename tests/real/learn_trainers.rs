@@ -1,4 +1,4 @@
-//! examples/learn in the trainers' own loops: vLLM, the proxy, the terminal agent and a trainer, for a step or two
+//! examples/learn in the trainers' own loops: vLLM, the service, the terminal agent and a trainer, for a step or two
 //! each.
 
 use std::path::Path;

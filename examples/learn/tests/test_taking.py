@@ -9,12 +9,12 @@ from typing import Any
 import httpx
 import state as states
 import torch
-from jobs import BASE, copy_tasks
+from job import BASE, copy_tasks
 from rollouts import discounted, take
 
 
 class Feed:
-    """Simulates a client whose feed gives these answers in turn. `None` simulates a proxy that is down."""
+    """Simulates a client whose feed gives these answers in turn. `None` simulates a service that is down."""
 
     def __init__(self, answers: list[list[dict[str, Any]] | None]) -> None:
         self.answers = answers
@@ -66,8 +66,8 @@ def test_what_was_closed_while_it_was_asked_for_the_last_time_is_taken() -> None
     assert taken.groups() == 2 and taken.cursor == "2"
 
 
-def test_a_proxy_that_is_down_is_looked_after_and_what_it_kept_is_taken() -> None:
-    """Regression: the run retried the dead proxy forever."""
+def test_a_service_that_is_down_is_looked_after_and_what_it_kept_is_taken() -> None:
+    """Regression: the run retried the dead service forever."""
     looked: list[int] = []
 
     def look() -> bool:
@@ -89,7 +89,7 @@ def test_a_reward_is_worth_less_with_each_turn_of_its_trial() -> None:
 
 
 def test_each_group_has_a_task_of_its_own_name(tmp_path: Path) -> None:
-    copy_tasks(tmp_path, "other:image", ["web"], 2)
+    assert copy_tasks(tmp_path, "other:image", ["web"], 2) == ["web-1", "web-2"]
     names = [(tmp_path / one / "task.toml").read_text().split('name = "')[1].split('"')[0] for one in ("web-1", "web-2")]
     assert names == ["rolltap/learn-web-1", "rolltap/learn-web-2"]
     dockerfile = (tmp_path / "web-1" / "environment" / "Dockerfile").read_text()
