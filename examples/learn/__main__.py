@@ -39,9 +39,8 @@ def arguments() -> argparse.ArgumentParser:
     parser = launch.parser("examples/learn/learn", __doc__, steps=25)
     parser.add_argument("--discount", type=float, default=0.93, help="what a turn more leaves of a reward's worth")
     parser.add_argument("--penalty", type=float, default=0.03, help="on the divergence from the policy at the start, per token")
-    parser.add_argument(
-        "--ahead", type=int, choices=range(MAX_STALENESS + 1), default=0, help="steps that are sampled before the current one is done"
-    )
+    ahead = range(MAX_STALENESS + 1)
+    parser.add_argument("--ahead", type=int, choices=ahead, default=0, help="steps that are sampled before their turn")
     parser.add_argument("--control", choices=list(corruptions.KINDS), default="none", help="damage what is trained on")
     teaching = parser.add_argument_group("the model to begin with")
     teaching.add_argument("--taught", type=Path, help="where the taught model is, or is made if it is not; OUT/taught unless said")
