@@ -41,7 +41,7 @@ def runs(seeds: int, learning_rate: float) -> list[Run]:
         for parts in (2, 4)
     ]
     damaged = [Run(kind, ("--control", kind), says) for kind, says in KINDS.items() if kind != "none"]
-    ahead = [Run("ahead-2", ("--ahead", "2"), "asynchronous, two batches ahead")]
+    ahead = [Run("ahead-2", ("--ahead", "2"), "asynchronous, two steps ahead")]
     return [*plain, *slow, *damaged, *ahead]
 
 
