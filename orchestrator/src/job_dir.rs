@@ -103,6 +103,13 @@ impl JobDir {
         self.path.join("submissions.jsonl")
     }
 
+    /// Whether the directory is that of a service. A directory whose configuration cannot be read is none.
+    pub(crate) fn is_of_a_service(&self) -> bool {
+        let config = fs::read(self.config()).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        config
+            .is_some_and(|config: serde_json::Value| config.pointer("/rolltap/service") == Some(&true.into()))
+    }
+
     /// Returns the name of the job.
     pub(crate) fn name(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()

@@ -149,14 +149,16 @@ impl Source {
             }
             return Ok(Self::Job(JobFiles { rows, data: Some(job.data()).filter(|data| data.is_dir()) }));
         }
-        if job.config().is_file() {
+        // A service writes no rollout files: its groups come and go.
+        let store = if job.is_of_a_service() { job.data() } else { path.to_owned() };
+        if store == path && job.config().is_file() {
             return Err(match job.runner() {
                 Some(process) => SourceError::Running { path: path.to_owned(), process },
                 None => SourceError::Interrupted(path.to_owned()),
             });
         }
-        // A directory without rollout files and without a configuration can only be a proxy's data directory.
-        let archive = Archive::open(path)?;
+        // Any other directory without rollout files and without a configuration can only be a proxy's data directory.
+        let archive = Archive::open(&store)?;
         if archive.is_empty() {
             return Err(SourceError::Nothing(path.to_owned()));
         }

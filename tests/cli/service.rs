@@ -32,7 +32,9 @@ async fn a_submission_becomes_a_closed_group_with_its_sampling_and_metadata() {
     let trial = service.get(&format!("/v1/trials/{}", of_group[0]["trial_id"].as_str().unwrap())).await;
     assert_eq!(trial["metadata"], json!({"step": 7}), "{trial}");
     assert_eq!(trial["reward"], 1.0, "{trial}");
-    // The records of a trial are those of a job, and the pages show them.
+    // The records of a trial are those of a job, and commands read its captures.
+    let checked = run(stage.path(), &["check", "jobs/service"]);
+    assert!(checked.code == Some(0) && checked.stderr.contains("0 breaches"), "{checked:?}");
     let page = service.text("/ui/jobs/service").await;
     assert!(page.contains(of_group[0]["trial_id"].as_str().unwrap()), "{page}");
 }

@@ -111,7 +111,10 @@ impl Drop for Leftovers {
 /// Returns the trials in the captures with trainable tokens and a reward that measures the agent.
 fn stored(out: &Path) -> BTreeSet<String> {
     let mut export = Command::new(env!("CARGO_BIN_EXE_rolltap"));
-    export.arg("export").arg(out.join("service/data")).args(["--format", "jsonl", "--failed", "drop", "-o", "-"]);
+    export
+        .arg("export")
+        .arg(out.join("service/data"))
+        .args(["--format", "jsonl", "--failed", "drop", "-o", "-"]);
     let output = export.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let rows = String::from_utf8(output.stdout).unwrap();
@@ -160,8 +163,11 @@ fn what_is_captured_is_trained_once_through_kills_of_service_and_trainer() {
     let once: BTreeSet<String> = trained.iter().cloned().collect();
     assert_eq!(once.len(), trained.len(), "trained twice: {trained:?}");
     assert_eq!(once, stored(out));
-    let checked =
-        Command::new(env!("CARGO_BIN_EXE_rolltap")).arg("check").arg(out.join("service/data")).output().unwrap();
+    let checked = Command::new(env!("CARGO_BIN_EXE_rolltap"))
+        .arg("check")
+        .arg(out.join("service/data"))
+        .output()
+        .unwrap();
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
     assert!(out.join("plot.png").exists() && out.join("table.md").exists());
     nothing_is_left_of_what_is_too_old(out);
