@@ -17,6 +17,7 @@ from typing import Any
 import tinker
 import torch
 from local_client import LocalClient
+from loop import Sampling
 from rollouts import Taken, take
 from with_tinker import Batches, train
 
@@ -47,16 +48,19 @@ class Recorded(LocalClient):
         return made
 
 
-class Feed:
-    """Reads the batch from the feed. Its trials have ended already."""
+class Feed(Sampling):
+    """Reads the only group of the batch from the feed. Its trials have ended already."""
 
     def __init__(self, admin: str) -> None:
         self._admin = admin
 
-    def take(self, batch: int, cursor: str | None, groups: int, prepare: Prepare) -> Taken:
-        """Returns the next groups."""
+    def submit(self, last: int) -> None:
+        """Submits nothing."""
+
+    def take(self, step: int, cursor: str | None, prepare: Prepare | None = None) -> Taken:
+        """Returns the next group."""
         with Client(self._admin) as client:
-            return take(client, cursor, groups, lambda: True, prepare)
+            return take(client, cursor, 1, lambda: True, prepare)
 
 
 class Metrics:

@@ -54,7 +54,9 @@ impl Stage {
     /// Starts the service on the jobs of this directory.
     pub(super) fn serve(&self, options: &[&str]) -> Service {
         let gate = self.path().join("gate");
-        let command = format!("until [ -e {} ]; do sleep 0.02; done", gate.display());
+        // The agent of a killed service ends with the directory of the test.
+        let (gate, dir) = (gate.display(), self.path().display());
+        let command = format!("until [ -e {gate} ] || [ ! -d {dir} ]; do sleep 0.02; done");
         self.serve_command(&command, options)
     }
 
