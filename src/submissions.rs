@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use rolltap_orchestrator::admin_client::AdminClient;
-use rolltap_proxy::api::{Submission, SubmissionState};
+use rolltap_proxy::api::{Submission, SubmissionState, SubmittedGroup};
 use rolltap_rollout::ids::SubmissionId;
 
 use crate::connection_options::ServiceOptions;
@@ -85,9 +85,7 @@ fn show(submissions: &[Submission], json: bool) -> anyhow::Result<()> {
 /// Describes a submission in one line.
 pub(crate) fn line(submission: &Submission) -> String {
     let Submission { id, groups, .. } = submission;
-    let sum = |of: fn(&rolltap_proxy::api::SubmittedGroup) -> u32| {
-        groups.iter().map(of).map(u64::from).sum::<u64>()
-    };
+    let sum = |of: fn(&SubmittedGroup) -> u32| groups.iter().map(of).map(u64::from).sum::<u64>();
     let (ended, all) = (sum(|group| group.ended), sum(|group| group.samples));
     let state = state(submission.state);
     let mut failures: BTreeMap<&str, u32> = BTreeMap::new();

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use jiff::Zoned;
 use rolltap_rollout::ids::{RewardVersion, TrialId};
 use serde::Serialize;
+use serde_json::Value;
 
 pub(crate) use claim::Claim;
 pub use claim::JobDirError;
@@ -106,8 +107,7 @@ impl JobDir {
     /// Whether the directory is that of a service. A directory whose configuration cannot be read is none.
     pub(crate) fn is_of_a_service(&self) -> bool {
         let config = fs::read(self.config()).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        config
-            .is_some_and(|config: serde_json::Value| config.pointer("/rolltap/service") == Some(&true.into()))
+        config.is_some_and(|config| is_of_a_service(&config))
     }
 
     /// Returns the name of the job.
@@ -155,6 +155,11 @@ impl JobDir {
     pub(crate) fn create_trial(&self, name: &str) -> io::Result<TrialDir> {
         TrialDir::create(self.path.join(name))
     }
+}
+
+/// Whether this content of a `config.json` is that of a service.
+pub(crate) fn is_of_a_service(config: &Value) -> bool {
+    config.pointer("/rolltap/service") == Some(&Value::Bool(true))
 }
 
 /// Writes a JSON file atomically, so that a reader never sees a partial file.

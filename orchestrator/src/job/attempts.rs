@@ -59,10 +59,6 @@ impl Attempts {
         &self.done
     }
 
-    pub(super) fn done_mut(&mut self) -> &mut [TrialOutcome] {
-        &mut self.done
-    }
-
     pub(super) fn retries(&self) -> u64 {
         self.retries
     }
@@ -76,11 +72,6 @@ impl Attempts {
     pub(super) fn follow(&mut self, failed: TrialOutcome) {
         self.retries += 1;
         self.superseded.push(failed);
-    }
-
-    /// Adds an interrupted attempt of an earlier run. It does not count, and it is no retry.
-    pub(super) fn pass_over(&mut self, interrupted: TrialOutcome) {
-        self.superseded.push(interrupted);
     }
 
     /// Returns all attempts in the job's order.

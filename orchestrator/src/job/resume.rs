@@ -18,7 +18,7 @@ pub use self::error::ResumeError;
 use super::plan;
 use super::stretch::Stretch;
 use crate::failure::{Cause, Phase, TrialFailure};
-use crate::job_dir::JobDir;
+use crate::job_dir::{JobDir, is_of_a_service};
 use crate::trial::{TrialOutcome, TrialPlan};
 
 /// The state that an interrupted job left.
@@ -135,7 +135,7 @@ impl Left {
 
     /// Whether the directory belongs to a service.
     pub(super) fn is_of_a_service(&self) -> bool {
-        self.config.pointer("/rolltap/service") == Some(&Value::Bool(true))
+        is_of_a_service(&self.config)
     }
 
     /// Returns the last attempt at each sample, with its result if it ended.

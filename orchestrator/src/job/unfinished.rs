@@ -2,7 +2,7 @@
 
 use tokio::task::JoinError;
 
-use super::resume;
+use super::resume::{self, Remaining};
 use crate::failure::{Cause, Phase, TrialFailure, chain};
 use crate::job_dir::write_json;
 use crate::trial::{TrialContext, TrialOutcome, TrialPlan};
@@ -17,9 +17,25 @@ impl TrialContext {
         }
     }
 
+    /// Completes at the proxy what an earlier run left: sets the rewards that it lacks, and seals the trials that are open.
+    /// Afterwards the interrupted trials are among the older ones.
+    pub(super) async fn settle_left(&self, left: &mut Remaining) {
+        // These trials ended while the proxy was unreachable, so they may still be open there.
+        for outcome in left.older.iter_mut().filter(|outcome| !outcome.opened) {
+            self.seal(outcome).await;
+        }
+        // A process may die between writing a result and setting its reward.
+        for outcome in left.done.iter_mut().filter(|trial| trial.opened && !trial.is_complete_at_proxy()) {
+            self.put_reward(outcome).await;
+        }
+        for plan in std::mem::take(&mut left.interrupted) {
+            left.older.push(self.end_interrupted(&plan).await);
+        }
+    }
+
     /// Ends a trial that an earlier run of the job left open: seals it at the proxy, and writes its result to its
     /// folder.
-    pub(super) async fn end_interrupted(&self, plan: &TrialPlan) -> TrialOutcome {
+    async fn end_interrupted(&self, plan: &TrialPlan) -> TrialOutcome {
         let mut outcome = resume::interrupted(plan);
         self.seal(&mut outcome).await;
         self.keep(plan, &outcome);

@@ -22,7 +22,7 @@ impl Job {
         mut progress: Progress,
         cancellation: Cancellation,
     ) -> Result<Self, JobError> {
-        let Prepared { left, records, versions, remaining, order, task_versions } = prepared;
+        let Prepared { left, records, versions, mut remaining, order, task_versions } = prepared;
         let write = |path| move |source| JobError::Write { path, source };
         // The configuration is written last. A directory without it counts as new.
         if left.is_none() {
@@ -48,15 +48,11 @@ impl Job {
         progress.name_agents(agents > 1);
         let following = progress.follow(&context.admin);
         let job_id = records.job_id();
-        let mut older = remaining.older;
-        // These trials ended while the proxy was unreachable, so they may still be open there.
-        for outcome in older.iter_mut().filter(|outcome| !outcome.opened) {
-            context.seal(outcome).await;
-        }
+        context.settle_left(&mut remaining).await;
         let queue = Queue::new(job_id, remaining.plans, concurrency, per_task);
         let job = (job_id, records.job_name());
         let dispatcher = Dispatcher::new(Arc::clone(&context), queue, job, max_empty);
-        let mut job = Self {
+        Ok(Self {
             context,
             parts,
             records,
@@ -64,25 +60,10 @@ impl Job {
             following,
             at_once: concurrency.get(),
             began: Instant::now(),
-            attempts: Attempts::before(order, remaining.done, older, retries),
+            attempts: Attempts::before(order, remaining.done, remaining.older, retries),
             dispatcher,
             is_resumed,
             task_versions,
-        };
-        job.put_rewards_left().await;
-        for plan in &remaining.interrupted {
-            let outcome = job.context.end_interrupted(plan).await;
-            job.attempts.pass_over(outcome);
-        }
-        Ok(job)
-    }
-
-    /// Sets the rewards that the proxy lacks. A process may die between writing a result and setting its reward.
-    async fn put_rewards_left(&mut self) {
-        for outcome in
-            self.attempts.done_mut().iter_mut().filter(|trial| trial.opened && !trial.is_complete_at_proxy())
-        {
-            self.context.put_reward(outcome).await;
-        }
+        })
     }
 }

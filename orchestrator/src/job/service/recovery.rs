@@ -26,7 +26,7 @@ use crate::job::resume::{self, Left, Remaining};
 use crate::job::stretch::Stretch;
 use crate::job::{JobError, JobSettings, Progress};
 use crate::job_dir::{JobDir, write_json};
-use crate::trial::{TrialOutcome, TrialPlan};
+use crate::trial::TrialPlan;
 
 impl Service {
     /// Starts the parts of a service, and continues the submissions that an earlier run left in its directory.
@@ -76,7 +76,6 @@ impl Service {
             admin,
             gate,
             policy,
-            is_policy_gone: false,
             parts,
             context,
             dispatcher,
@@ -130,28 +129,17 @@ impl Service {
         if groups.len() < submitted.groups.len() {
             return Err("the service was started without some of its tasks".to_owned());
         }
-        let Remaining { done, older, interrupted, plans } = match left {
+        let mut remaining = match left {
             Some(left) => left.sort(&self.context.dir, &groups).map_err(|error| chain(&error))?,
             None => {
                 Remaining { plans: groups.into_iter().map(Stretch::group).collect(), ..Remaining::default() }
             }
         };
-        for mut outcome in done {
-            self.table.has_ended(&outcome.group_id, end_of(&outcome));
-            if outcome.opened && !outcome.is_complete_at_proxy() {
-                self.context.put_reward(&mut outcome).await;
-            }
-        }
-        // These trials ended while the proxy was unreachable, so they may still be open there.
-        let mut ended: Vec<TrialOutcome> = older;
-        for outcome in ended.iter_mut().filter(|outcome| !outcome.opened) {
-            self.context.seal(outcome).await;
-        }
-        for plan in &interrupted {
-            ended.push(self.context.end_interrupted(plan).await);
-        }
+        self.context.settle_left(&mut remaining).await;
+        let Remaining { done, mut older, plans, .. } = remaining;
+        done.iter().for_each(|outcome| self.table.has_ended(&outcome.group_id, end_of(outcome)));
         if is_stopping {
-            for outcome in ended.iter_mut().filter(|outcome| !outcome.is_complete_at_proxy()) {
+            for outcome in older.iter_mut().filter(|outcome| !outcome.is_complete_at_proxy()) {
                 self.settle_outcome(outcome).await;
             }
         }

@@ -48,9 +48,8 @@ impl Service {
             }
             SubmissionRequest::List { page, answer } => drop(answer.send(self.table.page(&page))),
             SubmissionRequest::Cancel { id, answer } => {
-                let is_known = self.table.get(&id).is_some();
                 let cancelled = self.cancel(|entry| entry.submitted.id == id).await;
-                let shown = |_| self.table.get(&id).map(Entry::shown).filter(|_| is_known);
+                let shown = |_| self.table.get(&id).map(Entry::shown);
                 drop(answer.send(cancelled.map(shown)));
             }
             SubmissionRequest::CancelVersion { version, answer } => {

@@ -53,8 +53,6 @@ pub(super) struct Service {
     pub(super) policy: watch::Receiver<i32>,
     pub(super) max_queued: u64,
     pub(super) admin: SocketAddr,
-    /// Whether the proxy does not report the policy version any more.
-    pub(super) is_policy_gone: bool,
 }
 
 /// An event of the loop.
@@ -137,11 +135,7 @@ impl Service {
             Some(request) = self.requests.recv(), if !is_stopped && self.planning.len() < PLANNED_AT_ONCE => {
                 Event::Request(request)
             }
-            changed = self.policy.changed(), if !is_stopped && !self.is_policy_gone => {
-                // The proxy ends together with the service.
-                self.is_policy_gone = changed.is_err();
-                Event::Policy
-            }
+            Ok(()) = self.policy.changed(), if !is_stopped => Event::Policy,
             () = due, if !is_stopped => Event::Other,
             () = stop.cancelled(), if !is_stopped => Event::Other,
             else => Event::Other,
@@ -289,6 +283,10 @@ impl Service {
         if let Err(error) = self.append(records.clone(), sync).await {
             self.context.log.line(format!("the progress of a submission is not recorded: {}", chain(&error)));
         }
+        self.apply(records);
+    }
+
+    fn apply(&mut self, records: Vec<SubmissionRecord>) {
         let stop = self.stop_signal().clone();
         records.into_iter().for_each(|record| self.table.apply(record, &stop));
     }
@@ -300,8 +298,7 @@ impl Service {
         sync: bool,
     ) -> Result<(), SubmissionLogError> {
         self.append(records.clone(), sync).await?;
-        let stop = self.stop_signal().clone();
-        records.into_iter().for_each(|record| self.table.apply(record, &stop));
+        self.apply(records);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! The submissions of a service and the progress of their groups. Pure: whoever changes the table writes the log.
+//! The submissions of a service and the progress of their groups. Pure: the caller writes the log.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
@@ -82,10 +82,6 @@ impl Entry {
         self.submitted.request.deadline?.after(self.submitted.at)
     }
 
-    fn running(&self) -> u32 {
-        self.groups.iter().map(|group| group.running).sum()
-    }
-
     /// Returns the number of samples that have not begun, or wait for another attempt.
     fn queued(&self) -> u64 {
         if self.state.has_ended() || self.stopping.is_some() {
@@ -97,17 +93,7 @@ impl Entry {
 
     /// Whether every group is closed.
     pub(super) fn is_closed(&self) -> bool {
-        self.groups.iter().all(|samples| samples.progress.closed_at.is_some())
-    }
-
-    /// Whether each sample of the group at this index has ended.
-    fn is_complete(&self, index: usize) -> bool {
-        let group = self.submitted.groups.get(index).zip(self.groups.get(index));
-        group.is_some_and(|(group, samples)| samples.progress.ended >= group.samples)
-    }
-
-    fn is_closed_group(&self, index: usize) -> bool {
-        self.groups.get(index).is_some_and(|samples| samples.progress.closed_at.is_some())
+        self.groups.iter().all(Samples::is_closed)
     }
 
     /// Whether no sample of any group has begun.
@@ -119,16 +105,16 @@ impl Entry {
     /// and whether every sample has ended.
     pub(super) fn open_groups(&self) -> impl Iterator<Item = (&GroupId, Option<i32>, bool)> {
         let groups = self.submitted.groups.iter().zip(&self.groups);
-        let open = groups.filter(|(_, samples)| samples.progress.closed_at.is_none());
+        let open = groups.filter(|(_, samples)| !samples.is_closed());
         open.map(|(group, samples)| {
             let version = samples.progress.begun.map(|(_, version)| version);
-            (&group.group_id, version, samples.progress.ended >= group.samples)
+            (&group.group_id, version, samples.is_complete(group.samples))
         })
     }
 
     /// Whether nothing of the submission runs, so that it can end.
     pub(super) fn is_idle(&self) -> bool {
-        self.running() == 0
+        self.groups.iter().all(|samples| samples.running == 0)
     }
 
     /// Returns the record of the end.
@@ -179,6 +165,15 @@ impl Entry {
 }
 
 impl Samples {
+    /// Whether as many samples as the group has have ended.
+    fn is_complete(&self, size: u32) -> bool {
+        self.progress.ended >= size
+    }
+
+    fn is_closed(&self) -> bool {
+        self.progress.closed_at.is_some()
+    }
+
     fn queued(&self, size: u32) -> u32 {
         size.saturating_sub(self.running).saturating_sub(self.progress.ended)
     }
@@ -339,9 +334,11 @@ impl Table {
 
     /// Whether every sample of a group has ended and the group is not closed.
     pub(super) fn is_to_be_closed(&self, group: &GroupId) -> bool {
-        let Some((id, index)) = self.by_group.get(group) else { return false };
-        let entry = self.entries.get(id);
-        entry.is_some_and(|entry| entry.is_complete(*index) && !entry.is_closed_group(*index))
+        let found = self.by_group.get(group).and_then(|(id, index)| {
+            let entry = self.entries.get(id)?;
+            entry.submitted.groups.get(*index).zip(entry.groups.get(*index))
+        });
+        found.is_some_and(|(group, samples)| samples.is_complete(group.samples) && !samples.is_closed())
     }
 
     /// Whether all valid rewards of a group are equal, or none is valid.

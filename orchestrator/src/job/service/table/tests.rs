@@ -99,7 +99,7 @@ fn a_table_of_the_records_is_the_table_that_wrote_them() {
 }
 
 #[test]
-fn a_stopped_submission_waits_for_nothing_and_its_trials_are_told() {
+fn a_stopped_submission_waits_for_nothing_and_its_trials_are_stopped() {
     let mut table = table(1);
     table.begun(&group(0));
     let stop = table.get(&id(0)).unwrap().stop.clone();
