@@ -96,9 +96,6 @@ mod tests {
 
     #[test]
     fn every_shown_option_is_an_option_of_run() {
-        let command = run::Arguments::augment_args(Command::new("run"));
-        for id in SHOWN {
-            assert!(command.get_arguments().any(|argument| argument.get_id() == id), "{id}");
-        }
+        run::assert_options(&SHOWN);
     }
 }

@@ -70,6 +70,15 @@ pub(crate) async fn job_settings(mut arguments: Arguments) -> anyhow::Result<Job
     settings(job, own, arguments).await
 }
 
+/// Asserts that each of these is the id of an option of `rolltap run`.
+#[cfg(test)]
+pub(crate) fn assert_options(ids: &[&str]) {
+    let command = <Arguments as clap::Args>::augment_args(clap::Command::new("run"));
+    for id in ids {
+        assert!(command.get_arguments().any(|argument| argument.get_id() == id), "{id}");
+    }
+}
+
 /// Prints the plan of the job. Fails as the job would.
 fn show_plan(settings: &mut JobSettings) -> anyhow::Result<Outcome> {
     let outline = Outline::of(settings)?;

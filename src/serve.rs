@@ -238,9 +238,6 @@ mod tests {
 
     #[test]
     fn every_refused_option_is_an_option_of_run() {
-        let command = run::Arguments::augment_args(Command::new("run"));
-        for id in REFUSED {
-            assert!(command.get_arguments().any(|argument| argument.get_id() == id), "{id}");
-        }
+        run::assert_options(&REFUSED);
     }
 }

@@ -17,6 +17,7 @@ mod ndjson;
 mod openapi;
 mod opener_span;
 mod operations;
+mod paged;
 mod pages;
 mod policy;
 mod prepare;

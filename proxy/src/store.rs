@@ -183,7 +183,7 @@ impl Store {
         outcome(self.reserve().await?.append(event).await)
     }
 
-    /// Writes an event that nobody waits for. The event is lost if the store cannot write.
+    /// Writes an event without waiting for its record. The event is lost if the store cannot write.
     pub(crate) async fn note(&self, event: Event) {
         if let Ok(place) = self.reserve().await {
             drop(place.append(event));

@@ -7,11 +7,12 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import httpx
 import pytest
 from conftest import Capture, OneTrial, chat, two_turns
+from fake_server import serving
 
 from rolltap import AsyncClient, Client, Prepare, RolltapError, earned, prepared_rows, run_trial
 from rolltap.lines import LineBuffer, read_lines
@@ -110,15 +111,8 @@ class BreaksOff(BaseHTTPRequestHandler):
 @contextmanager
 def broken_server() -> Iterator[str]:
     BreaksOff.asked = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), BreaksOff)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(BreaksOff) as url:
+        yield url
 
 
 def test_an_answer_that_breaks_off_is_asked_for_again_from_its_last_whole_line() -> None:

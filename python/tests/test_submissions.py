@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import httpx
 import pytest
 from conftest import limit
+from fake_server import serving
 from service import ORACLE, TASKS, Service, service
 
 import rolltap.client
@@ -228,15 +228,8 @@ class Unwell(BaseHTTPRequestHandler):
 @contextmanager
 def unwell() -> Iterator[str]:
     Unwell.bodies, Unwell.asked = [], 0
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Unwell)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Unwell) as url:
+        yield url
 
 
 def test_a_request_without_an_answer_is_repeated_with_its_key() -> None:

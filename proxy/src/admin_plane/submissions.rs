@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
-use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use http::StatusCode;
@@ -21,6 +20,7 @@ use super::audit::Subject;
 use super::endpoint::Answer;
 use super::error::AdminError;
 use super::openapi::Operation;
+use super::paged::{Paged, page_size};
 use crate::api::{CancelSubmissions, Submission, Submit};
 
 /// The number of requests that may wait for the service.
@@ -109,11 +109,6 @@ pub struct SubmissionPage {
     pub limit: NonZeroUsize,
 }
 
-/// The default limit of submissions per answer.
-fn page_size() -> NonZeroUsize {
-    const { NonZeroUsize::new(1000).unwrap() }
-}
-
 impl SubmissionDesk {
     /// Returns a desk, and the requests that arrive at it.
     pub fn open() -> (Self, mpsc::Receiver<SubmissionRequest>) {
@@ -162,29 +157,6 @@ impl Answer for Accepted {
     }
 }
 
-/// One page of submissions, sorted by name.
-pub(super) struct SubmissionList {
-    submissions: Vec<Submission>,
-    /// The path of the next page. `None` if this page is the last.
-    next: Option<String>,
-}
-
-impl IntoResponse for SubmissionList {
-    fn into_response(self) -> Response {
-        let next = self.next.map(|path| [(header::LINK, format!("<{path}>; rel=\"next\""))]);
-        (next, Json(self.submissions)).into_response()
-    }
-}
-
-impl Answer for SubmissionList {
-    fn describe(operation: &mut Operation<'_>) {
-        Json::<Vec<Submission>>::describe(operation);
-        // The form is that of RFC 8288, as on GitHub.
-        let words = "`<PATH>; rel=\"next\"` names the next page. Absent on the last page.";
-        operation.header("200", "Link", words);
-    }
-}
-
 pub(super) async fn submit(
     State(plane): State<Arc<AdminPlane>>,
     body: Result<Json<Submit>, JsonRejection>,
@@ -199,14 +171,13 @@ pub(super) async fn submit(
 pub(super) async fn list(
     State(plane): State<Arc<AdminPlane>>,
     page: Result<Query<SubmissionPage>, QueryRejection>,
-) -> Result<SubmissionList, AdminError> {
+) -> Result<Paged<Submission>, AdminError> {
     let Query(page) = page?;
     let (active, limit) = (page.active, page.limit);
-    let (submissions, has_more) =
-        plane.desk()?.ask(|answer| SubmissionRequest::List { page, answer }).await?;
-    let last = submissions.last().filter(|_| has_more);
+    let (items, has_more) = plane.desk()?.ask(|answer| SubmissionRequest::List { page, answer }).await?;
+    let last = items.last().filter(|_| has_more);
     let next = last.map(|last| format!("/v1/submissions?after={}&active={active}&limit={limit}", last.id));
-    Ok(SubmissionList { submissions, next })
+    Ok(Paged { items, next })
 }
 
 pub(super) async fn read(

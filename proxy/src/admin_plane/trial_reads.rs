@@ -6,8 +6,6 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
 use rolltap_rollout::call::Call;
 use rolltap_rollout::export::pipeline::prepare::PreparedTrial;
 use rolltap_rollout::ids::{RewardVersion, TrialId};
@@ -17,10 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::AdminPlane;
 use super::call_item::{CallItem, CallWithMessages};
-use super::endpoint::Answer;
 use super::error::AdminError;
 use super::ndjson::Lines;
-use super::openapi::Operation;
+use super::paged::{Paged, page_size};
 use super::prepare::AskedPreparation;
 use crate::admin_plane::causes;
 use crate::api::{CapturedAnswer, CauseFigures, TrialStatus};
@@ -37,41 +34,10 @@ pub(super) struct Page {
     limit: NonZeroUsize,
 }
 
-/// The default limit of trials per answer.
-fn page_size() -> NonZeroUsize {
-    const { NonZeroUsize::new(1000).unwrap() }
-}
-
-/// One page of trials, sorted by name.
-pub(super) struct TrialPage {
-    trials: Vec<TrialStatus>,
-    /// The path of the next page. `None` if this page is the last.
-    next: Option<String>,
-}
-
-impl IntoResponse for TrialPage {
-    fn into_response(self) -> Response {
-        let next = self.next.map(|path| [(header::LINK, format!("<{path}>; rel=\"next\""))]);
-        (next, Json(self.trials)).into_response()
-    }
-}
-
-impl Answer for TrialPage {
-    fn describe(operation: &mut Operation<'_>) {
-        Json::<Vec<TrialStatus>>::describe(operation);
-        // The form is that of RFC 8288, as on GitHub.
-        operation.header(
-            "200",
-            "Link",
-            "`<PATH>; rel=\"next\"` names the next page. Absent on the last page.",
-        );
-    }
-}
-
 pub(super) async fn list(
     State(plane): State<Arc<AdminPlane>>,
     page: Result<Query<Page>, QueryRejection>,
-) -> Result<TrialPage, AdminError> {
+) -> Result<Paged<TrialStatus>, AdminError> {
     let Query(Page { after, limit }) = page?;
     let (trials, has_more) = plane.lifecycle.trials.page(after.as_ref(), limit.get());
     let mut listed = Vec::with_capacity(trials.len());
@@ -80,7 +46,7 @@ pub(super) async fn list(
     }
     let last = trials.last().filter(|_| has_more);
     let next = last.map(|trial| format!("/v1/trials?limit={limit}&after={}", trial.opened().facts.trial_id));
-    Ok(TrialPage { trials: listed, next })
+    Ok(Paged { items: listed, next })
 }
 
 pub(super) async fn status(
