@@ -1,7 +1,7 @@
 //! Parsers of option values that several subcommands share.
 
 use rolltap_rollout::ids::RewardVersion;
-use std::num::{IntErrorKind, NonZeroU128};
+use std::num::{IntErrorKind, NonZeroU128, NonZeroUsize};
 use std::str::FromStr;
 
 use serde::de::DeserializeOwned;
@@ -36,6 +36,33 @@ pub(crate) fn one_or_more<T: FromStr>(text: &str) -> Result<T, String> {
         Err(error) if *error.kind() == IntErrorKind::PosOverflow => Err("the number is too large".to_owned()),
         Err(_) => Err("expected a whole number of at least 1".to_owned()),
     }
+}
+
+/// The number of trials that run at once for each core, if `auto` has no number.
+const AUTO_PER_CORE: usize = 16;
+
+/// The number of trials that run at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Concurrency {
+    pub(crate) most: NonZeroUsize,
+    /// Whether fewer run where more would not fit into the KV caches of the upstreams.
+    pub(crate) is_auto: bool,
+}
+
+/// Parses a whole number that is not 0, `auto`, or `auto:NUMBER`.
+pub(crate) fn concurrency(text: &str) -> Result<Concurrency, String> {
+    let most = match text.strip_prefix("auto") {
+        Some("") => {
+            let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+            cores.saturating_mul(NonZeroUsize::MIN.saturating_add(AUTO_PER_CORE - 1))
+        }
+        Some(rest) => match rest.strip_prefix(':') {
+            Some(most) => one_or_more(most)?,
+            None => return Err("expected auto, or auto:NUMBER".to_owned()),
+        },
+        None => one_or_more(text).map_err(|problem| format!("{problem}, or auto"))?,
+    };
+    Ok(Concurrency { most, is_auto: text.starts_with("auto") })
 }
 
 /// Parses a whole number that may be 0.

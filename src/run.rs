@@ -25,6 +25,7 @@ pub(crate) use self::harbor_table::{Here, OPTIONS as HARBOR_OPTIONS};
 pub(crate) use self::options::Arguments;
 use self::print_config::print_config;
 use crate::connection_options::{admin_tls, warn_of_plain_text};
+use crate::option_values::Concurrency;
 use crate::token_file::read_token;
 use crate::{Outcome, terminal};
 
@@ -108,7 +109,9 @@ fn job_file(arguments: &Arguments) -> anyhow::Result<JobFile> {
 fn with_flags(mut file: JobFile, arguments: &mut Arguments) -> anyhow::Result<JobFile> {
     let JobFile { job, own } = &mut file;
     job.n_attempts = arguments.samples.or(job.n_attempts);
-    job.n_concurrent_trials = arguments.concurrency.or(job.n_concurrent_trials);
+    if let Some(Concurrency { most, is_auto }) = arguments.concurrency {
+        (job.n_concurrent_trials, own.auto_concurrency) = (Some(most), is_auto);
+    }
     job.jobs_dir = arguments.jobs_dir.take().or(job.jobs_dir.take());
     job.job_name = arguments.job_name.take().or(job.job_name.take());
     job.timeout_multiplier = arguments.timeout_multiplier.or(job.timeout_multiplier);
@@ -192,7 +195,7 @@ async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyho
         environment_kwargs: arguments.harbor_env_kwarg.iter().cloned().collect(),
     };
     let (skip_invalid, kill_agent_processes) = (own.skip_invalid, own.kill_agent_processes);
-    let messages = own.messages;
+    let (messages, auto_concurrency) = (own.messages, own.auto_concurrency);
     let preflight = !arguments.no_preflight && own.preflight.unwrap_or(true);
     let traces = arguments.traces.clone().settings()?;
     let proxy = proxy(&job, own, arguments)?;
@@ -201,6 +204,7 @@ async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyho
         overrides: TaskOverrides { kill_agent_processes, ..job.overrides()? },
         samples: job.samples(),
         concurrency: job.concurrency(),
+        auto_concurrency,
         per_task,
         max_empty_trials,
         metrics: job.job_metrics(),

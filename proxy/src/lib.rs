@@ -49,6 +49,7 @@ pub use rolltap_rollout::training::TrainingPolicy;
 pub use settings::{ImplicitTrials, Settings};
 pub use start::{RunningProxy, ShutdownError, StartError, start};
 pub use upstream::{
-    Address, AskError, HttpProxy, InvalidAddress, InvalidHttpProxy, InvalidSessionHeader, PoolSettings,
-    SamplingDefaults, SessionHeaders, UpstreamClient, UpstreamTls,
+    Address, AskError, CacheLedger, CacheReport, CacheStatus, EndedCall, FIXED_TRIALS, HttpProxy,
+    InvalidAddress, InvalidHttpProxy, InvalidSessionHeader, PoolSettings, SamplingDefaults, ServerId,
+    SessionHeaders, TrialAdmission, UnusableReport, UpstreamClient, UpstreamTls,
 };

@@ -37,7 +37,7 @@ use crate::trial::Trial;
 use crate::trial::observer::Observers;
 use crate::trial::registry::Trials;
 use crate::upstream::policy::Policy;
-use crate::upstream::{Address, Pool};
+use crate::upstream::{Address, Pool, TrialAdmission};
 
 /// How long shutdown waits for clients of the admin plane, which may have stopped reading.
 const ADMIN_GRACE: Duration = Duration::from_secs(5);
@@ -105,6 +105,7 @@ pub struct RunningProxy {
     store: Store,
     store_thread: StoreThread,
     policy: Arc<Policy>,
+    admission: Option<TrialAdmission>,
     /// `None` if traces are off.
     exporting: Option<Exporting>,
 }
@@ -152,10 +153,11 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
     let (known, counters) = (Arc::clone(&trials), Arc::clone(&metrics));
     tokio::spawn(evict::watch(known, store.clone(), settings.memory, counters, stopped.clone()));
     Sequencer::start(Arc::clone(&feed), Arc::clone(&trials), store.clone(), wakes, stopped.clone());
+    let admission = TrialAdmission::of(&upstream);
     let lifecycle = Lifecycle {
         trials,
         feed,
-        upstream,
+        upstream: Arc::clone(&upstream),
         store: store.clone(),
         prefix: Arc::clone(&prefix),
         logprobs_mode: settings.logprobs_mode,
@@ -163,7 +165,7 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
         training: settings.training,
         limits: settings.limits,
         redaction: settings.redaction,
-        observers: Observers { metrics: metrics.calls(), tracer },
+        observers: Observers { metrics: metrics.calls(), upstream, tracer },
     };
     let refusals = metrics.refusals();
     let public_url = settings.public_url.unwrap_or_else(|| PublicUrl::of(first, agent_tls.is_some()));
@@ -212,6 +214,7 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
         store,
         store_thread,
         policy,
+        admission,
         exporting,
     })
 }
@@ -310,6 +313,11 @@ impl RunningProxy {
     /// Returns the ordinal of the current policy version, and follows its changes.
     pub fn policy_version(&self) -> watch::Receiver<i32> {
         self.policy.subscribe()
+    }
+
+    /// Returns the admission of trials, if [`crate::PoolSettings::admits_trials`] is set.
+    pub fn trial_admission(&self) -> Option<TrialAdmission> {
+        self.admission.clone()
     }
 
     /// The address of the admin plane.

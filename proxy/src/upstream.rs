@@ -1,9 +1,10 @@
 //! The vLLM servers behind the proxy. [`Pool`] chooses the server of a call, and [`replica`] holds the state of a
 //! server. `health` checks the servers, and [`body`] is the body of an answer. [`http1`] sends requests and reads
-//! answers.
+//! answers. [`cache_admission`] decides which trials may be open.
 
 mod address;
 mod body;
+mod cache_admission;
 mod client;
 mod flaws;
 mod health;
@@ -25,6 +26,9 @@ mod tls;
 
 pub use address::{Address, InvalidAddress};
 pub(crate) use body::UpstreamBody;
+pub use cache_admission::TrialAdmission;
+pub use cache_admission::ledger::{CacheLedger, CacheStatus, EndedCall, FIXED_TRIALS, ServerId};
+pub use cache_admission::report::{CacheReport, UnusableReport};
 pub use client::{AskError, UpstreamClient};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 pub use http_proxy::{HttpProxy, InvalidHttpProxy};

@@ -13,7 +13,9 @@ use serde_json::{Map, Value};
 
 use super::harbor_options::HarborOptions;
 use crate::connection_options::{PlaneTlsOptions, UpstreamConnectionOptions};
-use crate::option_values::{factor, json_object, one_or_more, option, variable, whole};
+use crate::option_values::{
+    Concurrency, concurrency, factor, json_object, one_or_more, option, variable, whole,
+};
 use crate::prompt_options::PromptOptions;
 use crate::trace_options::TraceOptions;
 
@@ -45,10 +47,13 @@ pub(crate) struct Arguments {
     #[arg(short = 'k', long, visible_alias = "n-attempts", value_name = "NUMBER",
           value_parser = one_or_more::<NonZeroU32>, allow_negative_numbers = true)]
     pub(super) samples: Option<NonZeroU32>,
-    /// Run this many trials at the same time. A resumed job may have another number. [default: 4]
-    #[arg(short = 'n', long, visible_alias = "n-concurrent", value_name = "NUMBER",
-          value_parser = one_or_more::<NonZeroUsize>, allow_negative_numbers = true)]
-    pub(super) concurrency: Option<NonZeroUsize>,
+    /// Run this many trials at the same time, or `auto`. A resumed job may have another number. [default: 4]
+    ///
+    /// `auto` runs as many as fit into the KV caches of the upstreams until they end, so that no turn computes its prompt
+    /// again; at most 16 per core of this host. `auto:NUMBER` sets another bound.
+    #[arg(short = 'n', long, visible_alias = "n-concurrent", value_name = "NUMBER|auto",
+          value_parser = concurrency, allow_negative_numbers = true)]
+    pub(super) concurrency: Option<Concurrency>,
     /// Run at most this many trials of one task at the same time. [default: the value of --concurrency]
     #[arg(long, value_name = "NUMBER", value_parser = one_or_more::<NonZeroUsize>, allow_negative_numbers = true)]
     pub(super) n_concurrent_per_task: Option<NonZeroUsize>,

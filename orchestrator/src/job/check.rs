@@ -2,7 +2,7 @@
 
 use rolltap_proxy::check_sampling;
 
-use super::{JobError, JobSettings};
+use super::{JobError, JobSettings, ProxyChoice};
 use crate::agents::AgentSpec;
 use crate::environment::{EnvironmentKind, Mount, MountKind, has_services};
 use crate::task::{Artifact, MAIN_SERVICE, Task};
@@ -10,6 +10,9 @@ use crate::trial::TaskOverrides;
 
 pub(super) fn check(settings: &JobSettings) -> Result<(), JobError> {
     trials_can_be_meant(settings)?;
+    if settings.auto_concurrency && matches!(settings.proxy, ProxyChoice::External { .. }) {
+        return Err(JobError::AutoConcurrency);
+    }
     check_sampling(&settings.sampling)?;
     settings.timeouts.check()?;
     settings.reward_rules.check(&settings.tasks)?;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rolltap_proxy::TrialAdmission;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -17,6 +18,10 @@ pub(crate) struct Dispatcher {
     context: Arc<TrialContext>,
     pub(crate) queue: Queue,
     running: Running,
+    /// `None` if only the queue limits the number of running trials.
+    admission: Option<TrialAdmission>,
+    /// Whether the next trial waits for [`Self::admission`].
+    is_held: bool,
     job_id: Uuid,
     job_name: String,
     /// The number of consecutive trials without a trainable call.
@@ -31,7 +36,7 @@ pub(crate) struct Dispatcher {
 pub(crate) enum Wakeup {
     /// A trial ended.
     Ended(Box<EndedTrial>),
-    /// A retry may have become due.
+    /// A trial that waited may begin.
     Due,
 }
 
@@ -54,6 +59,7 @@ impl Dispatcher {
     pub(crate) fn new(
         context: Arc<TrialContext>,
         queue: Queue,
+        admission: Option<TrialAdmission>,
         (job_id, job_name): (Uuid, &str),
         max_empty: u32,
     ) -> Self {
@@ -61,6 +67,8 @@ impl Dispatcher {
             context,
             queue,
             running: Running::default(),
+            admission,
+            is_held: false,
             job_id,
             job_name: job_name.to_owned(),
             empty_in_a_row: 0,
@@ -79,9 +87,10 @@ impl Dispatcher {
         self.running.count()
     }
 
-    /// Returns whether a trial runs, or waits for a retry that may begin.
+    /// Returns whether a trial runs, or waits for a retry or for its admission.
     pub(crate) fn has_work(&self) -> bool {
-        self.running() > 0 || (!self.is_ending() && self.queue.next_due(Instant::now()).is_some())
+        let waits = || self.is_held || self.queue.next_due(Instant::now()).is_some();
+        self.running() > 0 || (!self.is_ending() && waits())
     }
 
     /// Returns whether no further trial may begin.
@@ -91,7 +100,16 @@ impl Dispatcher {
 
     /// Takes the next trial that may start, for [`Self::start`]. `None` if none may.
     pub(crate) fn next_to_start(&mut self) -> Option<NextTrial> {
-        if self.is_ending() { None } else { self.queue.take(Instant::now()) }
+        self.is_held = false;
+        if self.is_ending() {
+            return None;
+        }
+        let (admission, is_held) = (self.admission.as_ref(), &mut self.is_held);
+        self.queue.take(Instant::now(), |plan| {
+            let admission = admission.filter(|_| plan.agent.spec.calls_model());
+            *is_held = admission.is_some_and(|admission| !admission.admit(&plan.name, &kind(plan)));
+            !*is_held
+        })
     }
 
     /// Starts a trial.
@@ -99,15 +117,31 @@ impl Dispatcher {
         self.running.start(&self.context, plan);
     }
 
-    /// Waits until a trial ends or a retry becomes due. Returns `None` if no trial runs and no retry waits. The caller
-    /// may drop the future: the end of a trial is not lost.
+    /// Waits until a trial ends, or another may begin: a retry is due, or the admission has news. Returns `None` if no
+    /// trial runs and none waits for that. The caller may drop the future: the end of a trial is not lost.
     pub(crate) async fn next(&mut self) -> Option<Wakeup> {
         let due = if self.is_ending() { None } else { self.queue.next_due(Instant::now()) };
+        let admission = self.admission.as_ref().filter(|_| self.is_held && !self.is_ending());
         let stop = &self.context.cancellation.stop;
-        let Some(due) = due else { return self.running.next().await.map(Box::new).map(Wakeup::Ended) };
+        if due.is_none() && admission.is_none() {
+            return self.running.next().await.map(Box::new).map(Wakeup::Ended);
+        }
+        let is_due = async {
+            match due {
+                Some(due) => tokio::time::sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        let may_fit = async {
+            match admission {
+                Some(admission) => admission.changed().await,
+                None => std::future::pending().await,
+            }
+        };
         Some(tokio::select! {
             Some(ended) = self.running.next() => Wakeup::Ended(Box::new(ended)),
-            () = tokio::time::sleep_until(due) => Wakeup::Due,
+            () = is_due => Wakeup::Due,
+            () = may_fit => Wakeup::Due,
             () = stop.cancelled() => Wakeup::Due,
         })
     }
@@ -119,6 +153,10 @@ impl Dispatcher {
             Err(error) => self.context.record_panic(&plan, &error).await,
         };
         self.queue.ended(&plan);
+        // A trial that was never sealed still has its place.
+        if let Some(admission) = &self.admission {
+            admission.release(&plan.name);
+        }
         let (name, log) = (&outcome.name, &self.context.log);
         log.line(format!("{name} {}", outcome.end_in_words()));
         for note in outcome.returned.iter().flat_map(Returned::notes) {
@@ -170,6 +208,11 @@ impl Dispatcher {
         }
         Some(NextAttempt { plan: next, wait })
     }
+}
+
+/// Returns the name that trials with the same first prompt share.
+fn kind(plan: &TrialPlan) -> String {
+    format!("{}/{}", plan.agent.label(), plan.task_id)
 }
 
 fn nothing_to_train(trials: u32) -> String {

@@ -36,6 +36,12 @@ pub enum JobError {
         /// The product of the three numbers.
         trials: u64,
     },
+    /// Another process decides which trials the upstreams get.
+    #[error(
+        "-n auto needs the job's own proxy, which knows what each upstream has in its KV cache: give the upstreams as \
+         --upstream, without --proxy, or give a number"
+    )]
+    AutoConcurrency,
     /// A key that is to override those of requests is not a key of requests.
     #[error(transparent)]
     Sampling(#[from] InvalidSampling),

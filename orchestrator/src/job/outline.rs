@@ -25,6 +25,7 @@ pub struct Outline {
     agents: Vec<String>,
     samples: u32,
     concurrency: usize,
+    auto_concurrency: bool,
     images: Vec<String>,
     unusable: Option<UnusableTasks>,
     skips: bool,
@@ -47,6 +48,7 @@ impl Outline {
             agents: settings.agents.iter().map(|agent| agent.label()).collect(),
             samples: settings.samples.get(),
             concurrency: settings.concurrency.get(),
+            auto_concurrency: settings.auto_concurrency,
             images: images(settings),
             unusable,
             skips: settings.skip_invalid,
@@ -106,11 +108,12 @@ impl fmt::Display for Outline {
         writeln!(f, "agents:      {}", self.agents.join(", "))?;
         writeln!(
             f,
-            "trials:      {trials} ({}, {}, {}), at most {} at once",
+            "trials:      {trials} ({}, {}, {}), at most {} at once{}",
             counted(tasks as u64, "task"),
             counted(agents as u64, "agent"),
             counted(u64::from(self.samples), "sample"),
-            self.concurrency
+            self.concurrency,
+            if self.auto_concurrency { ", and as many as fit into the KV caches" } else { "" }
         )?;
         list(f, "tasks:", &self.tasks)?;
         list(f, "images, built or pulled if they are missing:", &self.images)?;

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use rolltap_proxy::SubmissionDesk;
 use rolltap_proxy::traces::{Exporting, Tracer};
 
-use super::proxy::JobProxy;
+use super::proxy::{JobProxy, ProxyExtras};
 use super::{JobError, JobSettings, Progress};
 use crate::common::cancellation::Cancellation;
 use crate::environment::JobLabel;
@@ -59,7 +59,8 @@ impl JobParts {
         let label = JobLabel::new(records.job_name());
         let place = TrialHost::connect(&settings, first, &label, &dir, progress.activities()).await?;
         let traces = settings.traces.clone();
-        let started = JobProxy::start(settings.proxy, place.bind_address(), dir.data(), traces, served).await;
+        let extras = ProxyExtras { traces, served, admits_trials: settings.auto_concurrency };
+        let started = JobProxy::start(settings.proxy, place.bind_address(), dir.data(), extras).await;
         let (proxy, admin, published) = match started {
             Ok(started) => started,
             Err(error) => {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rolltap_proxy::traces::TraceSettings;
-use rolltap_proxy::{PoolSettings, RunningProxy, Settings};
+use rolltap_proxy::{PoolSettings, RunningProxy, Settings, TrialAdmission};
 use tokio::sync::watch;
 
 use super::parts::ServedAdmin;
@@ -17,6 +17,17 @@ use crate::trial::{JobAgent, PublishedPlane};
 
 /// The time for calls to drain at the end of a job. Every trial is sealed by then.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+
+/// What an embedded proxy has beyond capture.
+#[derive(Debug, Default)]
+pub(super) struct ProxyExtras {
+    /// Where the spans of calls go. `None` makes no spans.
+    pub(super) traces: Option<TraceSettings>,
+    /// `None` for an admin plane that only this job calls.
+    pub(super) served: Option<ServedAdmin>,
+    /// Whether the proxy decides which trials may open.
+    pub(super) admits_trials: bool,
+}
 
 pub(super) enum JobProxy {
     Embedded(Box<RunningProxy>),
@@ -71,13 +82,12 @@ async fn choose_model(agent: &JobAgent, proxy: &ProxyChoice) -> Result<Option<St
 
 impl JobProxy {
     /// Starts an embedded proxy, or checks that the external proxy answers. The agent plane listens where environments
-    /// reach it, and the admin plane on loopback only unless others may call it (`served`). Also returns the addresses of an embedded proxy with a public URL.
+    /// reach it. Also returns the addresses of an embedded proxy with a public URL.
     pub(super) async fn start(
         choice: ProxyChoice,
         reachable_at: IpAddr,
         data_dir: PathBuf,
-        traces: Option<TraceSettings>,
-        served: Option<ServedAdmin>,
+        extras: ProxyExtras,
     ) -> Result<(Self, AdminClient, Option<PublishedPlane>), JobError> {
         let (upstreams, public) = match choice {
             ProxyChoice::External { admin_url, token, tls } => {
@@ -92,12 +102,14 @@ impl JobProxy {
             Some(PublicPlace { listen, url, tls }) => (vec![listen], Some(url), tls),
             None => (reached_from_here(reachable_at), None, None),
         };
+        let ProxyExtras { traces, served, admits_trials } = extras;
         let addresses = upstreams.authorized()?;
         let on_loopback = Settings::on_loopback(addresses, data_dir);
         let pool = PoolSettings {
             tls: upstreams.tls,
             http_proxy: upstreams.http_proxy,
             session_headers: upstreams.session_headers,
+            admits_trials,
             ..PoolSettings::default()
         };
         let mut settings =
@@ -122,6 +134,14 @@ impl JobProxy {
     pub(super) fn embedded(&self) -> Option<(SocketAddr, watch::Receiver<i32>)> {
         match self {
             Self::Embedded(proxy) => Some((proxy.admin_addr(), proxy.policy_version())),
+            Self::External => None,
+        }
+    }
+
+    /// Returns the admission of trials, if the job was started with it.
+    pub(super) fn trial_admission(&self) -> Option<TrialAdmission> {
+        match self {
+            Self::Embedded(proxy) => proxy.trial_admission(),
             Self::External => None,
         }
     }

@@ -64,13 +64,21 @@ impl Queue {
         }
     }
 
-    /// Takes the first trial that may start. It counts as running until [`Self::ended`].
-    pub(super) fn take(&mut self, now: Instant) -> Option<NextTrial> {
+    /// Takes the first trial that may start, if it is admitted. It counts as running until [`Self::ended`].
+    pub(super) fn take(
+        &mut self,
+        now: Instant,
+        is_admitted: impl FnOnce(&TrialPlan) -> bool,
+    ) -> Option<NextTrial> {
         if self.running >= self.at_once {
             return None;
         }
         // A trial at its limit does not hold up the trials behind it.
         let at = self.waiting.iter().position(|waiting| self.may_start(waiting, now))?;
+        // A trial that is not admitted holds up those behind it, because one that needs less room would come first forever.
+        if !self.waiting.get(at).is_some_and(|waiting| is_admitted(&waiting.stretch.first)) {
+            return None;
+        }
         let Waiting { stretch, before, priority, .. } = self.waiting.remove(at)?;
         let (plan, left) = stretch.split(self.job_id);
         // The rest takes the same place, because the order of the job is that of its groups.
@@ -209,7 +217,7 @@ mod tests {
     }
 
     fn all(queue: &mut Queue) -> Vec<TrialPlan> {
-        std::iter::from_fn(|| queue.take(Instant::now())).map(|waiting| waiting.plan).collect()
+        std::iter::from_fn(|| queue.take(Instant::now(), |_| true)).map(|waiting| waiting.plan).collect()
     }
 
     fn groups(plans: &[TrialPlan]) -> Vec<String> {
@@ -257,20 +265,35 @@ mod tests {
     }
 
     #[test]
+    fn a_trial_that_is_not_admitted_keeps_its_place() {
+        let mut queue = Queue::new(JOB, groups_of(&[agent(AgentSpec::Nop, None)]), number(3), None);
+        let mut asked = Vec::new();
+        let mut take = |is_admitted| {
+            queue.take(Instant::now(), |plan| {
+                asked.push(plan.name.clone());
+                is_admitted
+            })
+        };
+        assert!(take(false).is_none());
+        let taken = take(true).unwrap().plan.name;
+        assert_eq!(asked, [taken.clone(), taken]);
+    }
+
+    #[test]
     fn a_retry_waits_for_its_time_and_then_comes_first() {
         let mut queue = Queue::new(JOB, groups_of(&[agent(AgentSpec::Nop, None)]), number(1), None);
         let now = Instant::now();
-        let failed = queue.take(now).unwrap().plan;
+        let failed = queue.take(now, |_| true).unwrap().plan;
         queue.ended(&failed);
         let due = now + Duration::from_secs(60);
         queue.again(failed.clone(), due, TrialOutcome::new(&failed));
         assert_eq!(queue.next_due(now), Some(due));
-        let other = queue.take(now).unwrap().plan;
+        let other = queue.take(now, |_| true).unwrap().plan;
         assert_ne!(other.name, failed.name);
-        assert!(queue.take(due).is_none(), "there is no place");
+        assert!(queue.take(due, |_| true).is_none(), "there is no place");
         assert_eq!(queue.next_due(due), None);
         queue.ended(&other);
-        let taken = queue.take(due).unwrap();
+        let taken = queue.take(due, |_| true).unwrap();
         assert_eq!((taken.plan.name, taken.before.is_some()), (failed.name, true));
     }
 }

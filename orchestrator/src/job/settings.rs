@@ -38,6 +38,8 @@ pub struct JobSettings {
     pub samples: NonZeroU32,
     /// The number of trials that run at once.
     pub concurrency: NonZeroUsize,
+    /// Whether fewer trials run at once where more would not fit into the KV caches of the upstreams.
+    pub auto_concurrency: bool,
     /// The number of trials of one task that run at once. `None` if only `concurrency` limits them.
     pub per_task: Option<NonZeroUsize>,
     /// The job stops after this many consecutive trials without a trainable call. 0 disables this limit.
@@ -99,6 +101,7 @@ impl JobSettings {
             agents,
             samples: NonZeroU32::MIN,
             concurrency: NonZeroUsize::MIN,
+            auto_concurrency: false,
             per_task: None,
             max_empty_trials: Self::DEFAULT_MAX_EMPTY_TRIALS,
             retry: RetryConfig::default(),

@@ -199,7 +199,7 @@ mod tests {
         let lifecycle = Lifecycle {
             trials: Arc::default(),
             feed: Feed::new(Ledger::default()).0,
-            upstream,
+            upstream: Arc::clone(&upstream),
             store,
             prefix,
             logprobs_mode: "raw_logprobs".to_owned(),
@@ -207,7 +207,7 @@ mod tests {
             training: TrainingPolicy::default(),
             limits: Limits::default(),
             redaction: Arc::default(),
-            observers: Observers { metrics: metrics.calls(), tracer: None },
+            observers: Observers { metrics: metrics.calls(), upstream, tracer: None },
         };
         (lifecycle, thread)
     }

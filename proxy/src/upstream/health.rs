@@ -9,6 +9,8 @@ use http::{HeaderMap, Method, StatusCode};
 use serde::Deserialize;
 use tokio::time::Instant;
 
+use super::cache_admission::ledger::FIXED_TRIALS;
+use super::cache_admission::report::CacheReport;
 use super::http1::ReadLimits;
 use super::replica::{Outgoing, Replica};
 use super::send_error::SendFailure;
@@ -24,6 +26,8 @@ const CHECK_WHEN_OUT: Duration = Duration::from_secs(1);
 const MODELS_HOLD: Duration = Duration::from_secs(60);
 /// The pause before a server without `/weight_info` is asked again, because it may be restarted with that path.
 const NO_WEIGHTS_HOLD: Duration = Duration::from_secs(60);
+/// The pause before a server without usable metrics is asked for them again.
+const NO_METRICS_HOLD: Duration = Duration::from_secs(60);
 /// The limits of an answer to a check.
 const LIMITS: ReadLimits = ReadLimits { bytes: 4 << 20, silence: PATIENCE };
 
@@ -39,6 +43,7 @@ pub(super) async fn watch(pool: Weak<Pool>, replica: Arc<Replica>) {
         replica,
         models_due: None,
         weights_due: None,
+        metrics_due: None,
         told: None,
         was_out: false,
         is_described: false,
@@ -65,6 +70,7 @@ struct Watcher {
     /// `None` if a request is due now.
     models_due: Option<Instant>,
     weights_due: Option<Instant>,
+    metrics_due: Option<Instant>,
     /// The label in the server's last report.
     told: Option<String>,
     /// Whether the server was out of service since that report. It may have been restarted with other weights.
@@ -84,13 +90,15 @@ impl Watcher {
             Ok(_) => {
                 if self.replica.check_passed() {
                     // The server may have been restarted with another model.
-                    (self.models_due, self.weights_due, self.is_described) = (None, None, false);
+                    (self.models_due, self.weights_due, self.metrics_due) = (None, None, None);
+                    self.is_described = false;
                     self.was_out = true;
                     self.replica.may_take_ids();
                 }
                 self.weights(pool).await;
                 self.models(pool).await;
                 self.description().await;
+                self.cache(pool).await;
                 return;
             }
         }
@@ -185,6 +193,29 @@ impl Watcher {
             && let Some(has_parser) = parser_question::has_parser(&answer)
         {
             self.replica.parses(has_parser);
+        }
+    }
+
+    /// Reads the state of the KV cache, if the runner of trials asks for it.
+    async fn cache(&mut self, pool: &Pool) {
+        let Some(cache) = pool.cache.as_ref().filter(|_| is_due(self.metrics_due)) else { return };
+        let report = match self.ask("/metrics").await {
+            Ok((StatusCode::OK, body)) => {
+                CacheReport::read(&String::from_utf8_lossy(&body)).map_err(|error| error.to_string())
+            }
+            Ok((status, _)) => Err(format!("it answers {}", status.as_u16())),
+            Err(failure) => Err(failure.to_string()),
+        };
+        let is_news = cache.ledger().report(self.replica.id, report.as_ref().ok().copied());
+        cache.notify();
+        if let Err(reason) = report {
+            self.metrics_due = Some(Instant::now() + NO_METRICS_HOLD);
+            if is_news {
+                tracing::warn!(
+                    upstream = %self.replica.address(), reason,
+                    "/metrics of the upstream does not describe its KV cache, so at most {FIXED_TRIALS} trials are open there"
+                );
+            }
         }
     }
 

@@ -7,9 +7,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use dashmap::DashMap;
 use http::{HeaderMap, Method, Response, StatusCode};
+use rolltap_rollout::call::Call;
 use rolltap_rollout::ids::TrialId;
 
 use super::body::{Lease, Load, UpstreamBody};
+use super::cache_admission::{self, CacheAdmission};
 use super::health::watch;
 use super::http1::{Connections, ServerTls};
 use super::replica::{Outgoing, Replica, ReplicaId};
@@ -40,6 +42,8 @@ pub(crate) struct Pool {
     /// only if it takes no calls.
     homes: DashMap<TrialId, Home>,
     session_ends: SessionEnds,
+    /// `None` if no runner asks which trials may open.
+    pub(super) cache: Option<CacheAdmission>,
     load: Arc<Load>,
     policy: Arc<Policy>,
     store: Store,
@@ -79,6 +83,7 @@ impl Pool {
         flaws: FlawCounts,
     ) -> Result<Arc<Self>, TlsError> {
         let pool = Arc::new(Self {
+            cache: settings.admits_trials.then(CacheAdmission::default),
             settings,
             patience,
             replicas: RwLock::default(),
@@ -121,6 +126,9 @@ impl Pool {
             replicas.all.push(Arc::clone(&replica));
             replica
         };
+        if let Some(cache) = &self.cache {
+            cache.ledger().add(replica.id);
+        }
         // The version may have been set before the replica was in the list.
         replica.has_version(self.policy.current().ordinal);
         tokio::spawn(watch(Arc::downgrade(self), Arc::clone(&replica)));
@@ -176,6 +184,9 @@ impl Pool {
             let mut replicas = self.replicas.write().unwrap_or_else(PoisonError::into_inner);
             replicas.all.retain(|other| other.id != replica.id);
             replica.connections().close();
+            if let Some(cache) = &self.cache {
+                cache.ledger().remove(replica.id);
+            }
         }
         is_done
     }
@@ -275,14 +286,43 @@ impl Pool {
             .min_by_key(load)?;
         // A question may come after the end of the trial. Its entry would never be removed then.
         if home.is_none() && !is_question {
-            chosen.trials.fetch_add(1, Ordering::Relaxed);
-            // Replaces a replica that takes no calls, or the choice of a concurrent first call.
-            let home = Home { replica: Arc::clone(&chosen), sessions: UsedSessions::default() };
-            if let Some(before) = self.homes.insert(trial.clone(), home) {
-                self.leave(trial, before);
-            }
+            self.settle(trial, Arc::clone(&chosen));
         }
         Some(chosen)
+    }
+
+    /// Whether a trial may open beside the open ones. Its own replica is then the one where it fits.
+    pub(super) fn admit(&self, trial: &TrialId, kind: &str) -> bool {
+        let Some(cache) = &self.cache else { return true };
+        let replicas = self.replicas();
+        let eligible: Vec<_> =
+            replicas.iter().filter(|replica| replica.takes_calls()).map(|replica| replica.id).collect();
+        let chosen = cache.ledger().admit(trial, kind, &eligible);
+        let replica = chosen.and_then(|id| replicas.into_iter().find(|replica| replica.id == id));
+        let is_admitted = replica.is_some();
+        if let Some(replica) = replica {
+            self.settle(trial, replica);
+        }
+        is_admitted
+    }
+
+    /// Makes a replica the trial's own.
+    fn settle(&self, trial: &TrialId, replica: Arc<Replica>) {
+        replica.trials.fetch_add(1, Ordering::Relaxed);
+        let home = Home { replica, sessions: UsedSessions::default() };
+        // The trial may have had a replica that takes no calls, or that of a concurrent first call.
+        if let Some(before) = self.homes.insert(trial.clone(), home) {
+            self.leave(trial, before);
+        }
+    }
+
+    /// Notes the length of a trial's conversation after a call.
+    pub(crate) fn call_ended(&self, records: &[Arc<Call>]) {
+        let (Some(cache), Some(record)) = (&self.cache, records.first()) else { return };
+        // A trial that was forgotten uses no cache any more.
+        if let (Some(call), Some(home)) = (cache_admission::of_call(records), self.home(&record.trial_id)) {
+            cache.ledger().ended_call(&record.trial_id, home.id, call);
+        }
     }
 
     fn none_takes_calls(&self) -> SendError {
@@ -302,6 +342,10 @@ impl Pool {
     pub(crate) fn forget(&self, trial: &TrialId) {
         if let Some((_, home)) = self.homes.remove(trial) {
             self.leave(trial, home);
+        }
+        if let Some(cache) = &self.cache {
+            cache.ledger().release(trial);
+            cache.notify();
         }
     }
 

@@ -19,6 +19,9 @@ pub struct PoolSettings {
     pub http_proxy: Option<HttpProxy>,
     /// The headers with the id of a request's conversation, for engines and routers.
     pub session_headers: SessionHeaders,
+    /// Whether the runner of trials asks which of them may open ([`super::TrialAdmission`]). The metrics of the servers are
+    /// read for that.
+    pub admits_trials: bool,
 }
 
 impl Default for PoolSettings {
@@ -30,6 +33,7 @@ impl Default for PoolSettings {
             tls: UpstreamTls::default(),
             http_proxy: None,
             session_headers: SessionHeaders::default(),
+            admits_trials: false,
         }
     }
 }

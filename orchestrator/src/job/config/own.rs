@@ -70,6 +70,8 @@ pub struct OwnConfig {
     pub environment: Option<String>,
     /// The number of trials of one task that run at once.
     pub n_concurrent_per_task: Option<NonZeroUsize>,
+    /// Whether fewer trials run at once where more would not fit into the KV caches of the upstreams.
+    pub auto_concurrency: bool,
     /// The job stops after this many consecutive trials without a trainable call. 0 disables this limit.
     pub max_empty_trials: Option<u32>,
     /// The time limit of a whole trial, in seconds.
@@ -87,7 +89,7 @@ pub struct OwnConfig {
 }
 
 /// The fields above. A test checks that the two lists agree.
-pub(super) const KEYS: [&str; 33] = [
+pub(super) const KEYS: [&str; 34] = [
     "upstream",
     "upstream_api_key",
     "upstream_ca",
@@ -114,6 +116,7 @@ pub(super) const KEYS: [&str; 33] = [
     "exclude_tools_when_tool_choice_none",
     "environment",
     "n_concurrent_per_task",
+    "auto_concurrency",
     "max_empty_trials",
     "trial_deadline_sec",
     "reward",

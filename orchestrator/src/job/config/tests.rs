@@ -195,7 +195,7 @@ fn every_key_of_our_own_is_one() {
         "proxy_ca": ["a"], "proxy_client_cert": "c", "proxy_client_key": "k",
         "sampling": {}, "tokenizer": "d", "chat_template": "f", "default_chat_template_kwargs": {},
         "chat_template_content_format": "auto", "exclude_tools_when_tool_choice_none": true,
-        "environment": "local", "n_concurrent_per_task": 1, "max_empty_trials": 0,
+        "environment": "local", "n_concurrent_per_task": 1, "auto_concurrency": true, "max_empty_trials": 0,
         "trial_deadline_sec": 60.0, "listen": "0.0.0.0:7070", "public_url": "https://h",
         "upstream_ca": ["a"], "upstream_client_cert": "c", "upstream_client_key": "k", "upstream_http_proxy": "http://p",
         "session_header": ["x-session-id"], "tls_cert": "c", "tls_key": "k",

@@ -74,6 +74,7 @@ pub(super) fn own(job_id: Uuid, settings: &JobSettings) -> Value {
         ("history", json!(settings.history)),
         ("sampling", json!(settings.sampling)),
         ("n_concurrent_per_task", json!(settings.per_task)),
+        ("auto_concurrency", json!(settings.auto_concurrency.then_some(true))),
         ("reward", json!(settings.reward_rules.all)),
         ("task_rewards", json!(settings.reward_rules.of_tasks)),
         ("trial_deadline_sec", json!(settings.timeouts.trial_deadline_sec)),

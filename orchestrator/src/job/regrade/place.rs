@@ -8,7 +8,7 @@ use super::{AdminAccess, RegradeError, RegradeSettings};
 use crate::admin_client::AdminClient;
 use crate::environment::{EnvironmentKind, Host, JobLabel};
 use crate::job::config::JobFile;
-use crate::job::proxy::JobProxy;
+use crate::job::proxy::{JobProxy, ProxyExtras};
 use crate::job::{JobError, ProxyChoice, Upstreams};
 use crate::job_dir::JobDir;
 
@@ -46,6 +46,7 @@ pub(super) async fn proxy(
     };
     // No agent calls a model, so the agent plane need not be reachable from environments.
     let (proxy, admin, _) =
-        JobProxy::start(choice, IpAddr::from(Ipv4Addr::LOCALHOST), job.data(), None, None).await?;
+        JobProxy::start(choice, IpAddr::from(Ipv4Addr::LOCALHOST), job.data(), ProxyExtras::default())
+            .await?;
     Ok((proxy, admin))
 }

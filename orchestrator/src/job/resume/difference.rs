@@ -5,8 +5,16 @@ use serde_json::Value;
 /// The keys of a job that do not change its results: its place, its concurrency and its output.
 const FREE: [&str; 5] = ["job_name", "jobs_dir", "n_concurrent_trials", "debug", "quiet"];
 /// The same keys of the section `rolltap`, with the servers and the version of rolltap.
-const FREE_OWN: [&str; 7] =
-    ["version", "job_id", "upstream", "proxy", "listen", "public_url", "n_concurrent_per_task"];
+const FREE_OWN: [&str; 8] = [
+    "version",
+    "job_id",
+    "upstream",
+    "proxy",
+    "listen",
+    "public_url",
+    "n_concurrent_per_task",
+    "auto_concurrency",
+];
 /// The same keys of an agent.
 const FREE_OF_AGENT: [&str; 2] = ["n_concurrent", "concurrency_group"];
 
@@ -117,7 +125,7 @@ mod tests {
             json!({
                 "n_concurrent_trials": value, "n_attempts": 2, "job_name": name, "jobs_dir": name,
                 "agents": [{"name": "nop", "n_concurrent": value, "concurrency_group": name}],
-                "rolltap": {"version": name, "upstream": [name], "n_concurrent_per_task": value, "history": "off"},
+                "rolltap": {"version": name, "upstream": [name], "n_concurrent_per_task": value, "auto_concurrency": value == 8, "history": "off"},
             })
         };
         assert_eq!(difference_of_jobs(&job(4, "a"), &job(8, "b")), None);

@@ -51,7 +51,8 @@ impl Job {
         context.settle_left(&mut remaining).await;
         let queue = Queue::new(job_id, remaining.plans, concurrency, per_task);
         let job = (job_id, records.job_name());
-        let dispatcher = Dispatcher::new(Arc::clone(&context), queue, job, max_empty);
+        let dispatcher =
+            Dispatcher::new(Arc::clone(&context), queue, parts.proxy.trial_admission(), job, max_empty);
         Ok(Self {
             context,
             parts,

@@ -69,7 +69,13 @@ impl Service {
         };
         let parts = JobParts::start(base, progress).await?;
         let context = Arc::clone(&parts.context);
-        let dispatcher = Dispatcher::new(Arc::clone(&context), queue, (job_id, &job_name), max_empty);
+        let dispatcher = Dispatcher::new(
+            Arc::clone(&context),
+            queue,
+            parts.proxy.trial_admission(),
+            (job_id, &job_name),
+            max_empty,
+        );
         let (admin, policy) = parts.proxy.embedded().ok_or(ServiceError::OtherProxy)?;
         let gate = GroupGate::new(pace, drop_uniform, &table, *policy.borrow());
         let mut service = Self {
