@@ -53,6 +53,7 @@ mod chat;
 mod errors;
 mod fields;
 mod generation;
+pub mod kv;
 mod random;
 mod request;
 mod routes;
