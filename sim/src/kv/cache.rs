@@ -100,11 +100,16 @@ impl KvCache {
             sequence.blocks.extend(self.pool.allocate());
         }
         let full = tokens.min(sequence.len()) / self.block();
-        let blocks = sequence.blocks.iter().zip(&sequence.hashes);
-        for (block, hash) in blocks.take(full).skip(sequence.cached) {
-            self.pool.cache(*block, *hash);
+        // Most extensions by one token fill no block.
+        let new = sequence.cached..full.max(sequence.cached);
+        if let (Some(blocks), Some(hashes)) =
+            (sequence.blocks.get(new.clone()), sequence.hashes.get(new.clone()))
+        {
+            for (block, hash) in blocks.iter().zip(hashes) {
+                self.pool.cache(*block, *hash);
+            }
+            sequence.cached = new.end;
         }
-        sequence.cached = sequence.cached.max(full);
         true
     }
 
