@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use futures_util::future::OptionFuture;
 use http::StatusCode;
 
 use super::answer::{Role, SimAnswer};
 use super::generation::{Generation, SampledToken, alternatives};
+use super::pace::Pace;
 use super::random::{Random, fingerprint};
 use super::request::{ChatRequest, Shape};
 use super::script::{Act, Fault, Reply};
@@ -33,18 +35,9 @@ pub(super) struct Chat {
     pub(super) shape: Shape,
     pub(super) choices: Vec<Generation>,
     pub(super) pace: Pace,
+    /// The number of the prompt's tokens that were cached.
+    pub(super) cached_tokens: u32,
     seed: u64,
-}
-
-/// The speed of an answer, and its fault.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
-    /// The delay before the first token.
-    pub(super) delay: Duration,
-    /// The delay before every token.
-    pub(super) token_delay: Duration,
-    /// The fault. Its number of tokens counts all answers together.
-    pub(super) fault: Option<Fault>,
 }
 
 /// The refusal that a script sets in place of an answer.
@@ -95,6 +88,7 @@ impl Chat {
             shape: request.shape,
             choices,
             pace,
+            cached_tokens: 0,
             seed: own,
         })
     }
@@ -123,6 +117,8 @@ impl Chat {
 
     /// Returns the answers as one document, after the time that sampling takes.
     pub(super) async fn complete(mut self, server: Arc<Server>, running: Running) -> Result<Bytes, Cut> {
+        let mut held = OptionFuture::from(self.admission(&server)).await;
+        self.admitted(held.as_ref(), server.settings.prefill_delay);
         let keep = self.shape.logprobs.is_some();
         let mut steps: Vec<Vec<SampledToken>> = Vec::with_capacity(self.choices.len());
         for choice in &mut self.choices {
@@ -138,10 +134,7 @@ impl Chat {
         let longest = self.choices.iter().map(|choice| choice.counts().0).max().unwrap_or(0);
         let fault = self.pace.fault.filter(|fault| fault.after() <= sampled);
         let rounds = fault.map_or(longest, |fault| fault.after() / self.choices.len().max(1) as u32);
-        let time = self.pace.delay + self.pace.token_delay * rounds;
-        if !time.is_zero() {
-            tokio::time::sleep(time).await;
-        }
+        self.pace.wait(rounds, &self.choices, held.as_mut()).await;
         match fault {
             Some(Fault::Stall(_)) => {
                 server.stopping.cancelled().await;
@@ -173,7 +166,7 @@ impl Chat {
             choices: choices.collect(),
             service_tier: None,
             system_fingerprint: FINGERPRINT,
-            usage: self.usage(Some(PromptDetails::of_completion())),
+            usage: self.usage(Some(PromptDetails::of_completion(self.cached_tokens))),
             prompt_logprobs: None,
             prompt_token_ids: self.shape.token_ids.then_some(&self.prompt),
             prompt_text: self.prompt_text.as_deref(),

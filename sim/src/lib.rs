@@ -5,6 +5,9 @@
 //! vLLM 0.32 in vLLM's order. The simulator has its own tokenizer ([`encode`], [`decode`]). It behaves like a server that
 //! was started with a tool-call parser and a reasoning parser. `kv_transfer_params.prompt_token_ids` is used as the prompt.
 //!
+//! With [`Settings::kv_blocks`], requests share a KV cache of limited size ([`kv`]): they wait for blocks, hit the cached
+//! blocks of earlier requests, and `/metrics` has vLLM's metrics of the cache.
+//!
 //! Answers come from a [`Script`], or are random. Random answers are equal for the same [`Settings::seed`] and order of
 //! requests, or for the same `seed` and prompt of a request.
 //!
@@ -48,12 +51,15 @@
 //! `arguments` is a table, or a string that is sent literally (it need not be JSON). If `n` is above 1, the delays and the
 //! fault of the first answer hold for the whole request.
 
+mod admission;
 mod answer;
 mod chat;
 mod errors;
 mod fields;
 mod generation;
 pub mod kv;
+mod metrics;
+mod pace;
 mod random;
 mod request;
 mod routes;
@@ -69,6 +75,7 @@ mod vocabulary;
 mod wire;
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -86,6 +93,12 @@ use self::server::Server;
 pub use self::server::Stats;
 pub use self::tokens::{END_OF_TURN, VOCABULARY_SIZE, decode, encode};
 
+/// The number of tokens per block of the KV cache if the settings do not set another: vLLM's on GPUs.
+pub const DEFAULT_BLOCK_SIZE: NonZeroU32 = match NonZeroU32::new(16) {
+    Some(size) => size,
+    None => NonZeroU32::MIN,
+};
+
 /// The settings of a simulator.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -101,11 +114,18 @@ pub struct Settings {
     pub max_model_len: u32,
     /// The delay before every token, unless the script sets another.
     pub token_delay: Duration,
+    /// The number of blocks of the KV cache, at least 2. One of them, the null block, is not usable. `None` if it is not
+    /// limited: then no request waits, and no token counts as cached.
+    pub kv_blocks: Option<u32>,
+    /// The number of tokens per block of the KV cache.
+    pub kv_block_size: NonZeroU32,
+    /// The delay before the first token for every 1,000 tokens of the prompt that are not cached.
+    pub prefill_delay: Duration,
 }
 
 impl Default for Settings {
-    /// Returns settings with a free port of the loopback interface, model `sim`, random words without delay, and a
-    /// context of 32,768 tokens.
+    /// Returns settings with a free port of the loopback interface, model `sim`, random words without delay, a context
+    /// of 32,768 tokens, and a KV cache without limit.
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -114,6 +134,9 @@ impl Default for Settings {
             seed: 0,
             max_model_len: 32_768,
             token_delay: Duration::ZERO,
+            kv_blocks: None,
+            kv_block_size: DEFAULT_BLOCK_SIZE,
+            prefill_delay: Duration::ZERO,
         }
     }
 }
@@ -128,6 +151,14 @@ pub enum StartError {
         address: SocketAddr,
         /// The system's error.
         source: std::io::Error,
+    },
+    /// The KV cache has no usable block.
+    #[error(
+        "a KV cache of {blocks} blocks has none for requests, because one is the null block; set at least 2 blocks"
+    )]
+    KvBlocks {
+        /// The requested number of blocks.
+        blocks: u32,
     },
 }
 
@@ -146,13 +177,16 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Starts to listen.
 ///
 /// # Errors
-/// The address is not available.
+/// The address is not available, or the KV cache has no usable block.
 pub fn start(settings: Settings) -> BoxFuture<'static, Result<RunningSim, StartError>> {
     // Boxed for the reason given at `start` of rolltap-proxy.
     Box::pin(listen(settings))
 }
 
 async fn listen(settings: Settings) -> Result<RunningSim, StartError> {
+    if let Some(blocks @ 0..2) = settings.kv_blocks {
+        return Err(StartError::KvBlocks { blocks });
+    }
     let address = settings.listen;
     let failed = |source| StartError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::chat::Chat;
 use super::errors::RequestError;
 use super::fields::{Fields, parse};
+use super::metrics::metrics;
 use super::request::{ChatRequest, in_vocabulary, served};
 use super::server::{Cut, Server};
 use super::stream::ChatStream;
@@ -166,27 +167,6 @@ fn models(server: &Server) -> Value {
         "id": model, "object": "model", "created": server.started, "owned_by": "vllm", "root": model, "parent": null,
         "max_model_len": server.settings.max_model_len, "permission": [permission],
     }]})
-}
-
-/// Formats the few metrics of vLLM that callers use, as Prometheus text.
-fn metrics(server: &Server) -> String {
-    let stats = server.stats();
-    let labels = format!("{{engine=\"0\",model_name=\"{}\"}}", server.settings.model);
-    [
-        ("num_requests_running", "gauge", "Number of requests in model execution batches.", stats.running),
-        ("num_requests_waiting", "gauge", "Number of requests waiting to be processed.", 0),
-        ("prompt_tokens_total", "counter", "Number of prefill tokens processed.", stats.prompt_tokens),
-        (
-            "generation_tokens_total",
-            "counter",
-            "Number of generation tokens processed.",
-            stats.generation_tokens,
-        ),
-    ]
-    .map(|(name, kind, help, value)| {
-        format!("# HELP vllm:{name} {help}\n# TYPE vllm:{name} {kind}\nvllm:{name}{labels} {value}.0\n")
-    })
-    .concat()
 }
 
 fn empty(status: StatusCode) -> Response<Body> {

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio_util::sync::CancellationToken;
 
 use super::Settings;
+use super::admission::Admission;
+use super::kv::KvCache;
 use super::switches::Switches;
 
 /// A running simulator, as its requests see it.
@@ -17,6 +19,8 @@ pub(super) struct Server {
     /// The start time, in seconds since 1970.
     pub(super) started: u64,
     pub(super) switches: Switches,
+    /// The KV cache, or `None` if its number of blocks is not limited.
+    pub(super) admission: Option<Arc<Admission>>,
     requests: AtomicU64,
     running: AtomicU64,
     aborted: AtomicU64,
@@ -29,8 +33,10 @@ pub(super) struct Server {
 pub struct Stats {
     /// Well-formed chat requests, including those that a script refuses.
     pub requests: u64,
-    /// Requests that are being answered.
+    /// Requests that are being answered, or wait.
     pub running: u64,
+    /// Those of the running requests that wait for blocks of the KV cache.
+    pub waiting: u64,
     /// Requests whose caller disconnected before the end, or that the simulator's stop cut off.
     pub aborted: u64,
     /// Tokens of the prompts.
@@ -46,8 +52,17 @@ pub(super) struct Cut;
 
 impl Server {
     /// Creates the state, with all counts at 0.
-    pub(super) fn new(settings: Settings, stopping: CancellationToken, started: u64) -> Self {
+    ///
+    /// The maximum length of prompt and answer is limited to the size of the KV cache, so that every request fits once the
+    /// others have ended. vLLM does so with `--max-model-len auto`, and does not start with a longer maximum.
+    pub(super) fn new(mut settings: Settings, stopping: CancellationToken, started: u64) -> Self {
+        let cache = settings.kv_blocks.map(|blocks| KvCache::new(blocks, settings.kv_block_size));
+        if let Some(cache) = &cache {
+            let capacity = u32::try_from(cache.capacity()).unwrap_or(u32::MAX);
+            settings.max_model_len = settings.max_model_len.min(capacity);
+        }
         Self {
+            admission: cache.map(|cache| Arc::new(Admission::new(cache))),
             settings,
             stopping,
             started,
@@ -78,6 +93,7 @@ impl Server {
         Stats {
             requests: self.requests.load(Ordering::Relaxed),
             running: self.running.load(Ordering::Relaxed),
+            waiting: self.admission.as_ref().map_or(0, |admission| admission.waiting()),
             aborted: self.aborted.load(Ordering::Relaxed),
             prompt_tokens: self.prompt_tokens.load(Ordering::Relaxed),
             generation_tokens: self.generation_tokens.load(Ordering::Relaxed),

@@ -8,10 +8,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http_body::Frame;
 use tokio::time::Sleep;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use super::admission::HeldBlocks;
 use super::answer::Role;
 use super::chat::{Chat, FINGERPRINT};
 use super::generation::SampledToken;
@@ -24,6 +26,9 @@ pub(super) struct ChatStream {
     chat: Chat,
     server: Arc<Server>,
     running: Option<Running>,
+    /// The wait for blocks of the KV cache.
+    admission: Option<BoxFuture<'static, HeldBlocks>>,
+    held: Option<HeldBlocks>,
     stage: Stage,
     /// The tokens sampled so far in all answers.
     tokens: u32,
@@ -52,17 +57,29 @@ enum Stage {
 impl ChatStream {
     /// Creates a body that starts to sample when it is read.
     pub(super) fn new(chat: Chat, server: Arc<Server>, running: Running) -> Self {
-        let sleep = sleep(chat.pace.delay);
-        Self {
+        let mut stream = Self {
+            admission: chat.admission(&server),
             chat,
             server,
             running: Some(running),
+            held: None,
             stage: Stage::Role(0),
             tokens: 0,
-            sleep,
+            sleep: None,
             stall: None,
             flush: false,
+        };
+        if stream.admission.is_none() {
+            stream.admitted(None);
         }
+        stream
+    }
+
+    /// Starts the delay before the first token.
+    fn admitted(&mut self, held: Option<HeldBlocks>) {
+        self.chat.admitted(held.as_ref(), self.server.settings.prefill_delay);
+        self.sleep = sleep(self.chat.pace.delay);
+        (self.admission, self.held) = (None, held);
     }
 
     /// Returns the next event, or `None` if the current stage has none.
@@ -85,6 +102,7 @@ impl ChatStream {
             }
             Stage::Done => {
                 self.stage = Stage::End;
+                self.held = None;
                 if let Some(running) = self.running.take() {
                     running.finish();
                 }
@@ -119,6 +137,9 @@ impl ChatStream {
         let Some(step) = step else { return Ok(None) };
         self.tokens += 1;
         self.server.count_tokens(1);
+        if let Some(held) = &mut self.held {
+            held.append(index, &[step.token]);
+        }
         token_event(&self.chat, index, &step)
     }
 }
@@ -137,6 +158,10 @@ impl http_body::Body for ChatStream {
             return Poll::Pending;
         }
         loop {
+            if let Some(admission) = &mut self.admission {
+                let held = ready!(admission.as_mut().poll(context));
+                self.admitted(Some(held));
+            }
             if let Some(sleep) = &mut self.sleep {
                 ready!(sleep.as_mut().poll(context));
                 self.sleep = None;
@@ -236,7 +261,7 @@ fn delta<'a>(chat: &Chat, choice: u32, visible: impl Iterator<Item = (Role, &'a 
 }
 
 fn usage_event(chat: &Chat) -> Result<Bytes, Cut> {
-    let usage = Some(chat.usage(Some(PromptDetails::default())));
+    let usage = Some(chat.usage(Some(PromptDetails::of_stream(chat.cached_tokens))));
     written(&Event { usage, system_fingerprint: Some(FINGERPRINT), ..event(chat, &[]) })
 }
 

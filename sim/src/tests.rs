@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod errors;
+mod kv_cache;
 mod shapes;
 mod streams;
 

@@ -106,8 +106,8 @@ pub(super) struct UsageCounts {
     pub(super) completion_tokens_details: CompletionDetails,
 }
 
-/// The counts of the prompt's cached tokens. The simulator has no cache.
-#[derive(Default, Serialize)]
+/// The counts of the prompt's cached tokens.
+#[derive(Serialize)]
 pub(super) struct PromptDetails {
     cached_tokens: u32,
     created_cache_tokens: u32,
@@ -117,9 +117,14 @@ pub(super) struct PromptDetails {
 }
 
 impl PromptDetails {
+    /// Returns the counts as a stream prints them.
+    pub(super) fn of_stream(cached_tokens: u32) -> Self {
+        Self { cached_tokens, created_cache_tokens: 0, multimodal_tokens: None }
+    }
+
     /// Returns the counts as a completion prints them.
-    pub(super) fn of_completion() -> Self {
-        Self { multimodal_tokens: Some(None), ..Self::default() }
+    pub(super) fn of_completion(cached_tokens: u32) -> Self {
+        Self { multimodal_tokens: Some(None), ..Self::of_stream(cached_tokens) }
     }
 }
 
