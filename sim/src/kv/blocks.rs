@@ -179,25 +179,31 @@ impl Hasher for HashIsKey {
 }
 
 #[cfg(test)]
-impl BlockPool {
-    /// Returns the ids of the free queue from its front, and checks the links in the other direction.
-    pub(super) fn free_queue(&self) -> Vec<u32> {
-        let mut ids = Vec::new();
-        let (mut before, mut id) = (NULL, self.null.next);
-        while id != NULL {
-            assert_eq!((self.get(id).previous, self.get(id).references), (before, 0));
-            ids.push(id);
-            (before, id) = (id, self.get(id).next);
+mod tests {
+    //! The state of the pool, for the tests of the cache.
+
+    use super::*;
+
+    impl BlockPool {
+        /// Returns the ids of the free queue from its front, and checks the links in the other direction.
+        pub(in crate::kv) fn free_queue(&self) -> Vec<u32> {
+            let mut ids = Vec::new();
+            let (mut before, mut id) = (NULL, self.null.next);
+            while id != NULL {
+                assert_eq!((self.get(id).previous, self.get(id).references), (before, 0));
+                ids.push(id);
+                (before, id) = (id, self.get(id).next);
+            }
+            assert_eq!(self.null.previous, before);
+            ids
         }
-        assert_eq!(self.null.previous, before);
-        ids
-    }
 
-    pub(super) fn references(&self, id: u32) -> u32 {
-        self.get(id).references
-    }
+        pub(in crate::kv) fn references(&self, id: u32) -> u32 {
+            self.get(id).references
+        }
 
-    pub(super) fn hash(&self, id: u32) -> Option<u64> {
-        self.get(id).hash
+        pub(in crate::kv) fn hash(&self, id: u32) -> Option<u64> {
+            self.get(id).hash
+        }
     }
 }

@@ -5,6 +5,7 @@ mod jump;
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 
+use self::jump::Step;
 use super::cache::KvCache;
 use super::sequence::Sequence;
 
@@ -68,19 +69,6 @@ struct Request {
     /// The number of cached tokens at the first admission.
     cached_tokens: Option<usize>,
     first_token: Option<f64>,
-}
-
-/// The step in progress, among steps that are known to be equal.
-#[derive(Clone, Copy, Debug)]
-struct Step {
-    /// The start of the first of the steps.
-    start: f64,
-    /// The duration of each of the steps.
-    seconds: f64,
-    /// The number of steps, at least 1.
-    count: usize,
-    /// The number of steps that are complete, less than `count`.
-    complete: usize,
 }
 
 /// A request whose output is complete.
@@ -244,7 +232,7 @@ impl Engine {
                 budget -= tokens;
                 index += 1;
             } else if let Some(mut last) = self.running.pop() {
-                // The request that was admitted last loses its blocks. It may be the request that needs one.
+                // The request that was admitted last loses its blocks. It may be the request that needs the block.
                 self.cache.preempt(&mut last.sequence);
                 last.computed = 0;
                 self.waiting.push_front(last);

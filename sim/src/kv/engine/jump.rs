@@ -1,6 +1,19 @@
 //! Jumps: equal steps that are advanced together.
 
-use super::{Engine, Step};
+use super::Engine;
+
+/// The step in progress, among steps that are known to be equal.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    /// The start of the first of the steps.
+    pub(super) start: f64,
+    /// The duration of each of the steps.
+    pub(super) seconds: f64,
+    /// The number of steps, at least 1.
+    pub(super) count: usize,
+    /// The number of steps that are complete, less than `count`.
+    pub(super) complete: usize,
+}
 
 impl Step {
     /// Returns the end of the last of the steps.

@@ -1,5 +1,7 @@
 //! The rules of vLLM's scheduler, and the equality of jumps and single steps.
 
+mod recorded;
+
 use std::num::NonZeroU32;
 
 use proptest::prelude::*;
