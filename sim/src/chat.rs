@@ -1,5 +1,7 @@
 //! Creates the answers to a request, and writes them as one JSON document.
 
+mod pace;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -8,9 +10,9 @@ use bytes::Bytes;
 use futures_util::future::OptionFuture;
 use http::StatusCode;
 
+use self::pace::Pace;
 use super::answer::{Role, SimAnswer};
 use super::generation::{Generation, SampledToken, alternatives};
-use super::pace::Pace;
 use super::random::{Random, fingerprint};
 use super::request::{ChatRequest, Shape};
 use super::script::{Act, Fault, Reply};

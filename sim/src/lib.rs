@@ -51,7 +51,6 @@
 //! `arguments` is a table, or a string that is sent literally (it need not be JSON). If `n` is above 1, the delays and the
 //! fault of the first answer hold for the whole request.
 
-mod admission;
 mod answer;
 mod chat;
 mod errors;
@@ -59,7 +58,6 @@ mod fields;
 mod generation;
 pub mod kv;
 mod metrics;
-mod pace;
 mod random;
 mod request;
 mod routes;

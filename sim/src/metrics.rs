@@ -3,9 +3,9 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use super::admission::Admission;
 use super::errors::python_float;
 use super::server::Server;
+use super::server::admission::Admission;
 
 /// Returns the metrics in vLLM's names and labels. Those of the KV cache exist only if its number of blocks is limited.
 pub(super) fn metrics(server: &Server) -> String {

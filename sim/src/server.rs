@@ -1,12 +1,14 @@
 //! The state that all requests of a simulator share: its settings, its counts, and the signal to stop.
 
+pub(super) mod admission;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio_util::sync::CancellationToken;
 
+use self::admission::Admission;
 use super::Settings;
-use super::admission::Admission;
 use super::kv::KvCache;
 use super::switches::Switches;
 

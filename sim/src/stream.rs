@@ -13,11 +13,11 @@ use http_body::Frame;
 use tokio::time::Sleep;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::admission::HeldBlocks;
 use super::answer::Role;
 use super::chat::{Chat, FINGERPRINT};
 use super::generation::SampledToken;
 use super::script::Fault;
+use super::server::admission::HeldBlocks;
 use super::server::{Cut, Running, Server};
 use super::wire::{CallDelta, Delta, Event, EventChoice, Function, PromptDetails};
 

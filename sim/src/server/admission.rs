@@ -2,19 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, Semaphore};
 
-use super::chat::Chat;
-use super::kv::{KvCache, Sequence};
-use super::server::Server;
+use crate::kv::{KvCache, Sequence};
 
 /// The cache of a simulator with a limited number of blocks, and the requests that wait for blocks.
 #[derive(Debug)]
-pub(super) struct Admission {
+pub(crate) struct Admission {
     cache: Mutex<KvCache>,
     /// The first waiting request has the permit. The others wait for the permit in their order.
     first: Semaphore,
@@ -25,7 +20,7 @@ pub(super) struct Admission {
 
 /// The blocks of a request. Dropping it frees them.
 #[derive(Debug)]
-pub(super) struct HeldBlocks {
+pub(crate) struct HeldBlocks {
     admission: Arc<Admission>,
     /// The prompt and each answer.
     sequences: Vec<Sequence>,
@@ -34,7 +29,7 @@ pub(super) struct HeldBlocks {
 }
 
 impl Admission {
-    pub(super) fn new(cache: KvCache) -> Self {
+    pub(crate) fn new(cache: KvCache) -> Self {
         let (first, freed, waiting) = (Semaphore::new(1), Notify::new(), AtomicU64::new(0));
         Self { cache: Mutex::new(cache), first, freed, waiting }
     }
@@ -43,7 +38,7 @@ impl Admission {
     ///
     /// As in vLLM, each of several answers has its own sequence, and all share the full blocks of the prompt. Unlike in
     /// vLLM, only the first waits. The others hold no block as long as too few are free.
-    pub(super) async fn admit(self: Arc<Self>, prompt: Sequence, answers: usize) -> HeldBlocks {
+    pub(crate) async fn admit(self: Arc<Self>, prompt: Sequence, answers: usize) -> HeldBlocks {
         let waiting = Waiting::count(&self.waiting);
         let mut held = HeldBlocks {
             admission: Arc::clone(&self),
@@ -60,12 +55,12 @@ impl Admission {
     }
 
     /// Returns the number of requests that wait for blocks.
-    pub(super) fn waiting(&self) -> u64 {
+    pub(crate) fn waiting(&self) -> u64 {
         self.waiting.load(Ordering::Relaxed)
     }
 
     /// Locks the cache for a moment.
-    pub(super) fn cache(&self) -> MutexGuard<'_, KvCache> {
+    pub(crate) fn cache(&self) -> MutexGuard<'_, KvCache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -92,7 +87,7 @@ impl HeldBlocks {
     ///
     /// An answer that finds no free block continues without one, and takes its missing blocks once enough are free. vLLM
     /// preempts the newest request instead.
-    pub(super) fn append(&mut self, answer: usize, tokens: &[u32]) {
+    pub(crate) fn append(&mut self, answer: usize, tokens: &[u32]) {
         let Some(sequence) = self.sequences.get_mut(answer) else { return };
         let mut cache = self.admission.cache();
         for token in tokens {
@@ -104,11 +99,17 @@ impl HeldBlocks {
     }
 
     /// Returns the number of tokens per block.
-    pub(super) fn block_size(&self) -> u32 {
+    pub(crate) fn block_size(&self) -> u32 {
         self.admission.cache().block_size().get()
     }
 
-    fn uncached_tokens(&self, prompt: usize) -> usize {
+    /// Returns the number of cached tokens of the first prompt.
+    pub(crate) fn cached_tokens(&self) -> u32 {
+        self.cached.first().map_or(0, |cached| *cached as u32)
+    }
+
+    /// Returns the number of tokens that are computed for a prompt of this length, over all answers.
+    pub(crate) fn uncached_tokens(&self, prompt: usize) -> usize {
         self.cached.iter().map(|cached| prompt.saturating_sub(*cached)).sum()
     }
 }
@@ -121,24 +122,6 @@ impl Drop for HeldBlocks {
         }
         drop(cache);
         self.admission.freed.notify_one();
-    }
-}
-
-impl Chat {
-    /// Returns the wait for the blocks of the prompt, or `None` if the number of blocks is not limited.
-    pub(super) fn admission(&self, server: &Server) -> Option<BoxFuture<'static, HeldBlocks>> {
-        let admission = Arc::clone(server.admission.as_ref()?);
-        let block_size = admission.cache().block_size();
-        let prompt = Sequence::new(block_size, self.prompt.iter().copied());
-        Some(admission.admit(prompt, self.choices.len()).boxed())
-    }
-
-    /// Records the cached tokens, and adds the time of the prefill to the delay before the first token.
-    pub(super) fn admitted(&mut self, held: Option<&HeldBlocks>, prefill_delay: Duration) {
-        let prompt = self.prompt.len();
-        self.cached_tokens = held.and_then(|held| held.cached.first()).map_or(0, |cached| *cached as u32);
-        let uncached = held.map_or(prompt, |held| held.uncached_tokens(prompt));
-        self.pace.delay += prefill_delay.saturating_mul(uncached as u32) / 1000;
     }
 }
 
