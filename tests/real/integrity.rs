@@ -26,13 +26,15 @@ const AGENTS: [(&str, &str, &[&str]); 15] = [
     ("no-logs", "rm -rf /logs; mkdir /tmp/logs; ln -s /tmp/logs /logs", &["reward_file_written"]),
     (
         "daemon",
-        "setsid bash -c 'while :; do [ -e /logs/verifier/x ]; sleep 0.2; done' >/dev/null 2>&1 & sleep 0.2",
+        "setsid bash -c 'touch /tmp/up; while :; do [ -e /logs/verifier/x ]; sleep 0.2; done' >/dev/null 2>&1 &
+         until [ -e /tmp/up ]; do sleep 0.05; done",
         &["reward_daemon"],
     ),
     (
         "script",
-        "printf 'while :; do [ -e /logs/verifier/x ]; sleep 0.2; done' > /tmp/d.sh
-         cd /tmp; setsid sh d.sh >/dev/null 2>&1 & sleep 0.2",
+        "printf 'touch /tmp/up; while :; do [ -e /logs/verifier/x ]; sleep 0.2; done' > /tmp/d.sh
+         cd /tmp; setsid sh d.sh >/dev/null 2>&1 &
+         until [ -e /tmp/up ]; do sleep 0.05; done",
         &["reward_daemon"],
     ),
     ("conftest", "mkdir -p /tests; echo 'import os' > /tests/conftest.py", &["test_runner_hook"]),
@@ -161,10 +163,19 @@ async fn what_the_terminal_agent_types_marks_it_although_no_file_is_left() {
 #[ignore = "needs Docker: run ./scripts/test"]
 async fn processes_of_the_agent_end_where_the_job_says_so_and_services_remain() {
     let (tasks, job) = (TempDir::new().unwrap(), Job::new("ended"));
-    let service = "[environment.healthcheck]\ncommand = \"setsid sleep 7101 >/dev/null 2>&1 & sleep 0.1\"\n";
-    let forges =
+    // Each script waits until its process has its command line, which the inspection and the tests look for.
+    let sleeps = |number: u32| {
+        format!(
+            "setsid sleep {number} >/dev/null 2>&1 & until grep -qx sleep /proc/$!/comm; do sleep 0.05; done"
+        )
+    };
+    let service = format!("[environment.healthcheck]\ncommand = \"{}\"\n", sleeps(7101));
+    let forges = format!(
         "setsid bash -c 'while :; do echo 1 > /logs/verifier/reward.txt; sleep 0.02; done' >/dev/null 2>&1 &
-        setsid sleep 7102 >/dev/null 2>&1 & sleep 0.2";
+        until [ -s /logs/verifier/reward.txt ]; do sleep 0.05; done
+        {}",
+        sleeps(7102)
+    );
     // The reward has a digit for each process that runs, and a second for a daemon to overwrite it.
     let runs = "reward=0.
         for number in 7101 7102; do
@@ -176,8 +187,8 @@ async fn processes_of_the_agent_end_where_the_job_says_so_and_services_remain() 
         done
         echo $reward > /logs/verifier/reward.txt; sleep 1";
     let keeps = format!("{service}[metadata.rolltap]\nkill_agent_processes = false\n");
-    task(tasks.path(), "ends", forges, service, runs);
-    task(tasks.path(), "keeps", "setsid sleep 7102 >/dev/null 2>&1 & sleep 0.2", &keeps, runs);
+    task(tasks.path(), "ends", &forges, &service, runs);
+    task(tasks.path(), "keeps", &sleeps(7102), &keeps, runs);
     let arguments = ["--kill-agent-processes", "-a", "command", "--agent-command", AGENT];
     let results = results(&job, tasks.path(), "", &arguments).await;
     let of = |name: &str| (reasons(&results[name]), results[name]["rolltap"]["reward"].as_f64().unwrap());
