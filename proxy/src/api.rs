@@ -21,8 +21,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use submissions::{CancelSubmissions, DropCause, Submission, SubmissionState, Submit, SubmittedGroup};
 pub use upstreams::{
-    AddUpstream, Label, PauseMode, PausePolicy, PolicyStatus, PolicyVersion, SetPolicy, UpstreamState,
-    UpstreamStatus,
+    AddUpstream, KvCacheStatus, Label, PauseMode, PausePolicy, PolicyStatus, PolicyVersion, SetPolicy,
+    UpstreamState, UpstreamStatus,
 };
 
 use crate::common::history::History;

@@ -29,7 +29,7 @@ fn refused_run(more: &[&str]) -> String {
 #[test]
 fn numbers_out_of_range_are_refused_with_the_range() {
     for (args, expected) in [
-        (["-n", "0"], "for '--concurrency <NUMBER>': expected a whole number of at least 1"),
+        (["-n", "0"], "for '--concurrency <NUMBER|auto>': expected a whole number of at least 1"),
         (["-k", "-1"], "for '--samples <NUMBER>': expected a whole number of at least 1"),
         (["-k", "many"], "expected a whole number of at least 1"),
         (["-k", "99999999999"], "the number is too large"),

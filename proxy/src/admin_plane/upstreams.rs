@@ -11,11 +11,12 @@ use super::AdminPlane;
 use super::audit::Subject;
 use super::endpoint::Created;
 use super::error::AdminError;
-use crate::api::{AddUpstream, UpstreamState, UpstreamStatus};
-use crate::upstream::{Address, Replica, ReplicaId};
+use crate::api::{AddUpstream, KvCacheStatus, UpstreamState, UpstreamStatus};
+use crate::upstream::{Address, Pool, Replica, ReplicaId};
 
 pub(super) async fn list(State(plane): State<Arc<AdminPlane>>) -> Json<Vec<UpstreamStatus>> {
-    Json(plane.lifecycle.upstream.replicas().iter().map(|replica| replica.status()).collect())
+    let pool = &plane.lifecycle.upstream;
+    Json(pool.replicas().iter().map(|replica| status(replica, pool)).collect())
 }
 
 pub(super) async fn add(
@@ -32,7 +33,8 @@ pub(super) async fn add(
         }
         None => address,
     };
-    let added = plane.lifecycle.upstream.add(address)?.status();
+    let pool = &plane.lifecycle.upstream;
+    let added = status(&*pool.add(address)?, pool);
     let subject = Subject { upstream_id: Some(added.id), ..Subject::default() };
     Ok(Created { body: added, subject })
 }
@@ -42,28 +44,33 @@ pub(super) async fn remove(
     id: Result<Path<ReplicaId>, PathRejection>,
 ) -> Result<Json<UpstreamStatus>, AdminError> {
     let Path(id) = id?;
-    let removed = plane.lifecycle.upstream.remove(id);
+    let pool = &plane.lifecycle.upstream;
+    let removed = pool.remove(id);
     let removed = removed.ok_or_else(|| AdminError::not_found(format!("there is no upstream {id}")))?;
-    Ok(Json(removed.status()))
+    Ok(Json(status(&removed, pool)))
 }
 
-impl Replica {
-    fn status(&self) -> UpstreamStatus {
-        let reason = self.ejected();
-        UpstreamStatus {
-            id: self.id,
-            url: self.address().to_string(),
-            state: match reason {
-                // A drained replica may be ejected too. It never returns, so draining has precedence.
-                _ if self.is_draining() => UpstreamState::Draining,
-                Some(_) => UpstreamState::Ejected,
-                None => UpstreamState::Healthy,
-            },
-            reason,
-            in_flight: self.in_flight.load(Ordering::Relaxed) as u64,
-            trials: self.trials.load(Ordering::Relaxed) as u64,
-            models: self.card().map(|card| card.models.clone()).unwrap_or_default(),
-            version: self.version(),
-        }
+fn status(replica: &Replica, pool: &Pool) -> UpstreamStatus {
+    let reason = replica.ejected();
+    UpstreamStatus {
+        id: replica.id,
+        url: replica.address().to_string(),
+        state: match reason {
+            // A drained replica may be ejected too. It never returns, so draining has precedence.
+            _ if replica.is_draining() => UpstreamState::Draining,
+            Some(_) => UpstreamState::Ejected,
+            None => UpstreamState::Healthy,
+        },
+        reason,
+        in_flight: replica.in_flight.load(Ordering::Relaxed) as u64,
+        trials: replica.trials.load(Ordering::Relaxed) as u64,
+        models: replica.card().map(|card| card.models.clone()).unwrap_or_default(),
+        version: replica.version(),
+        kv_cache: pool.cache_status(replica.id).map(|cache| KvCacheStatus {
+            open_trials: cache.trials as u64,
+            capacity_tokens: cache.report.map(|report| report.capacity),
+            limit_tokens: cache.limit,
+            forecast_tokens: cache.forecast,
+        }),
     }
 }

@@ -43,6 +43,24 @@ pub struct UpstreamStatus {
     pub models: Vec<String>,
     /// The policy version of its weights.
     pub version: i32,
+    /// Its KV cache, where trials are admitted by it (`-n auto`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_cache: Option<KvCacheStatus>,
+}
+
+/// The KV cache of a replica, and the trials that are open there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KvCacheStatus {
+    /// The number of open trials, including those that have made no call yet.
+    pub open_trials: u64,
+    /// The size of the cache in tokens. Absent if its metrics are missing or unusable: then at most four trials are open there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_tokens: Option<u64>,
+    /// The number of tokens that open trials may need at once. It is the size, corrected by the cost of misses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_tokens: Option<u64>,
+    /// The number of tokens that the open trials are expected to need at once until they end.
+    pub forecast_tokens: u64,
 }
 
 /// Whether a replica receives calls.

@@ -1,14 +1,15 @@
 //! Admission by cache residency: a trial opens where its conversation fits into the KV cache beside those that are open.
 //!
-//! A KV cache that holds too many conversations loses each one before its next turn, and the server computes it again. The
-//! proxy knows the length of each conversation and its server, so it can prevent that: [`ledger`] forecasts what the open
-//! trials need ([`forecast`], from the [`lengths`] of those that ended) and compares it with the size of the cache
-//! ([`report`]), corrected by the hits that it gives ([`correction`]).
+//! Where too many conversations are open, each is evicted from the KV cache before its next turn, and the server computes it
+//! again. The proxy knows the length and the server of each conversation, so it can prevent that: [`ledger`] forecasts how
+//! many tokens the open trials need ([`forecast`], from the [`lengths`] of trials and the [`prefixes`] that they share) and
+//! compares the forecast with the size of the cache ([`report`]), corrected by the cost of misses ([`correction`]).
 
 mod correction;
 mod forecast;
 pub(super) mod ledger;
 mod lengths;
+mod prefixes;
 pub(super) mod report;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,19 +18,45 @@ use rolltap_rollout::call::Call;
 use rolltap_rollout::continuation::Continuation;
 use rolltap_rollout::ids::TrialId;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
-use self::ledger::{CacheLedger, EndedCall};
-use super::Pool;
+use self::ledger::{CacheLedger, EndedCall, ServerId};
+use self::report::CacheReport;
+use super::{ModelCard, Pool};
 
-/// The ledger of a pool, and its news.
-#[derive(Debug, Default)]
+/// The ledger of a pool, with a notification of changes.
+#[derive(Debug)]
 pub(super) struct CacheAdmission {
     ledger: Mutex<CacheLedger>,
-    /// A report came, or a trial freed its place.
+    started: Instant,
+    /// Notified when a report arrives or a trial frees its place.
     changed: Notify,
 }
 
+impl Default for CacheAdmission {
+    fn default() -> Self {
+        Self { ledger: Mutex::default(), started: Instant::now(), changed: Notify::new() }
+    }
+}
+
 impl CacheAdmission {
+    /// Updates the cache of a server. Returns whether its metrics became usable or ceased to be.
+    pub(super) fn report(
+        &self,
+        server: ServerId,
+        report: Option<CacheReport>,
+        card: Option<&ModelCard>,
+    ) -> bool {
+        let mut ledger = self.ledger();
+        if let Some(context) = card.and_then(|card| card.max_model_len) {
+            ledger.set_context(context);
+        }
+        let is_news = ledger.report(server, report, self.started.elapsed().as_secs_f64());
+        drop(ledger);
+        self.notify();
+        is_news
+    }
+
     /// Locks the ledger. No caller holds the lock across an await.
     pub(super) fn ledger(&self) -> MutexGuard<'_, CacheLedger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)

@@ -206,8 +206,8 @@ impl Watcher {
             Ok((status, _)) => Err(format!("it answers {}", status.as_u16())),
             Err(failure) => Err(failure.to_string()),
         };
-        let is_news = cache.ledger().report(self.replica.id, report.as_ref().ok().copied());
-        cache.notify();
+        let is_news =
+            cache.report(self.replica.id, report.as_ref().ok().copied(), self.replica.card().as_deref());
         if let Err(reason) = report {
             self.metrics_due = Some(Instant::now() + NO_METRICS_HOLD);
             if is_news {

@@ -16,6 +16,8 @@ pub(crate) struct ModelCard {
     pub(crate) models: Vec<String>,
     /// The model's directory, if it is on this machine.
     pub(crate) dir: Option<PathBuf>,
+    /// The longest context, in tokens.
+    pub(crate) max_model_len: Option<u64>,
     /// Every token id is below this number.
     pub(crate) vocab_size: Option<u32>,
     /// The sampling of a request without parameters.
@@ -57,7 +59,8 @@ impl ModelCard {
             .filter(|model| model.parent.is_none())
             .find_map(|model| model.root.as_deref());
         let card = root.map(|root| Self::from_dir(Path::new(root))).unwrap_or_default();
-        Some(Self { models: served.into_ids(), ..card })
+        let max_model_len = served.models.iter().find_map(|model| model.max_model_len);
+        Some(Self { max_model_len, models: served.into_ids(), ..card })
     }
 
     /// Applies the configured values. They win, because they know `--generation-config` and
@@ -83,7 +86,7 @@ impl ModelCard {
             top_k: stated.top_k.or(vllm.top_k),
         };
         let (models, dir) = (Vec::new(), Some(dir.to_owned()));
-        Self { models, dir, vocab_size: config.vocab_size.or(language), defaults }
+        Self { models, dir, max_model_len: None, vocab_size: config.vocab_size.or(language), defaults }
     }
 }
 

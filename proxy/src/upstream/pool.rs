@@ -11,6 +11,7 @@ use rolltap_rollout::call::Call;
 use rolltap_rollout::ids::TrialId;
 
 use super::body::{Lease, Load, UpstreamBody};
+use super::cache_admission::ledger::CacheStatus;
 use super::cache_admission::{self, CacheAdmission};
 use super::health::watch;
 use super::http1::{Connections, ServerTls};
@@ -314,6 +315,11 @@ impl Pool {
         if let Some(before) = self.homes.insert(trial.clone(), home) {
             self.leave(trial, before);
         }
+    }
+
+    /// Returns the state of a replica's KV cache, if trials are admitted by it.
+    pub(crate) fn cache_status(&self, replica: ReplicaId) -> Option<CacheStatus> {
+        self.cache.as_ref()?.ledger().status(replica)
     }
 
     /// Notes the length of a trial's conversation after a call.

@@ -7,14 +7,17 @@ use rolltap_rollout::ids::TrialId;
 use super::correction::Correction;
 use super::forecast::{Growing, peak};
 use super::lengths::Lengths;
+use super::prefixes::Prefixes;
 use super::report::CacheReport;
 
 /// The number of open trials at a server whose KV cache is not known.
 pub const FIXED_TRIALS: usize = 4;
-/// The share of a cache that a trial is expected to need before any trial has ended.
+/// Before any trial has ended, a trial is expected to need a quarter of the smallest cache, or half of the model's context
+/// if that is less.
 const FIRST_SHARE: u64 = 4;
-/// The number of trials by which a server may have more than another one before the other is preferred, although it does
-/// not have the prompt of the trial's task.
+const FIRST_CONTEXT: u64 = 2;
+/// A server that has the prompt of a trial's task is preferred, unless it has more than this many trials more than the
+/// server with the fewest.
 const LEAD: usize = 2;
 /// The number of reports in a row with a queue after which no further trial is admitted.
 const QUEUED: u32 = 2;
@@ -29,15 +32,18 @@ pub struct CacheLedger {
     servers: BTreeMap<ServerId, Server>,
     open: HashMap<TrialId, OpenTrial>,
     lengths: Lengths,
+    prefixes: Prefixes,
+    /// The longest context of the model, in tokens, if it is known.
+    context: Option<u64>,
 }
 
-/// What is known of a server's KV cache.
+/// A server's KV cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Cache {
     /// The server has not been asked yet.
     Unknown,
-    /// The server tells nothing of it.
-    Untold,
+    /// The metrics of the server are missing or unusable.
+    Unavailable,
     Known(CacheReport),
 }
 
@@ -50,11 +56,20 @@ struct Server {
     queued: u32,
 }
 
+impl Server {
+    fn report(&self) -> Option<CacheReport> {
+        match self.cache {
+            Cache::Known(report) => Some(report),
+            Cache::Unknown | Cache::Unavailable => None,
+        }
+    }
+}
+
 /// An open trial. It holds its place before its first call.
 #[derive(Debug)]
 struct OpenTrial {
     server: ServerId,
-    /// The task and the agent. Empty for a trial that was not admitted here.
+    /// The task and the agent. Empty for a trial that was never admitted.
     kind: String,
     /// The tokens of its conversation, with the prompt that its kind shares.
     tokens: u64,
@@ -74,7 +89,7 @@ pub struct EndedCall {
 /// The state of a server, for its status.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CacheStatus {
-    /// The last report. `None` if the server tells nothing of its cache.
+    /// The last report. `None` if the metrics of the server are missing or unusable.
     pub report: Option<CacheReport>,
     /// The tokens that open trials may need at once. `None` if [`FIXED_TRIALS`] decides.
     pub limit: Option<u64>,
@@ -101,22 +116,37 @@ impl CacheLedger {
         self.servers.remove(&server);
     }
 
-    /// Takes a report, or `None` if the server tells nothing of its cache. Returns whether this is news: the server tells
-    /// for the first time, or no longer.
-    pub fn report(&mut self, server: ServerId, report: Option<CacheReport>) -> bool {
+    /// Sets the longest context of the model, in tokens.
+    pub fn set_context(&mut self, tokens: u64) {
+        self.context = Some(tokens);
+    }
+
+    /// Updates the cache of a server from its metrics, or from `None` if they are missing or unusable. `now` is a time in
+    /// seconds, whose zero is arbitrary. Returns whether the metrics became usable or ceased to be.
+    pub fn report(&mut self, server: ServerId, report: Option<CacheReport>, now: f64) -> bool {
         let Some(server) = self.servers.get_mut(&server) else { return false };
-        let told = matches!(server.cache, Cache::Known(_));
-        let is_news = server.cache == Cache::Unknown || told != report.is_some();
+        let was_known = matches!(server.cache, Cache::Known(_));
+        let is_news = server.cache == Cache::Unknown || was_known != report.is_some();
         server.queued = match report {
-            // A request waits shortly before each step. A queue of a quarter is none of that kind.
+            // Each request waits for the next step of the engine, so a short queue is usual.
             Some(report) if report.waiting > report.running / 4 => server.queued.saturating_add(1),
             _ => 0,
         };
         if let Some(report) = &report {
-            server.correction.report(report);
+            server.correction.report(report, server.open.len(), now);
         }
-        server.cache = report.map_or(Cache::Untold, Cache::Known);
+        server.cache = report.map_or(Cache::Unavailable, Cache::Known);
+        self.estimate_lengths();
         is_news
+    }
+
+    fn estimate_lengths(&mut self) {
+        let caches = self.servers.values().filter_map(|server| server.report());
+        let smallest = caches.map(|report| report.capacity / FIRST_SHARE).min();
+        let of_context = self.context.map(|context| context / FIRST_CONTEXT);
+        let Some(assumed) = smallest.into_iter().chain(of_context).min() else { return };
+        let own = self.open.values().map(|open| open.tokens.saturating_sub(self.prefixes.of(&open.kind)));
+        self.lengths.estimate(own, assumed);
     }
 
     /// Opens a place for a trial at one of these servers, if its conversation fits beside those of the open trials. Returns
@@ -128,7 +158,7 @@ impl CacheLedger {
         let fitting = servers.iter().copied().filter(|&server| self.fits(server, kind));
         let candidates: Vec<Candidate> = fitting.filter_map(|server| self.candidate(server, kind)).collect();
         let least = candidates.iter().map(|candidate| candidate.trials).min();
-        // A server that has the prompt of the task computes it once for all samples of a group.
+        // A server that has the prompt of the task in its cache need not compute it again.
         let is_close = |candidate: &&Candidate| least.is_some_and(|least| candidate.trials <= least + LEAD);
         let with_prefix = candidates.iter().filter(|candidate| candidate.has_prefix).filter(is_close);
         let chosen = with_prefix.min_by_key(|candidate| candidate.trials);
@@ -165,7 +195,7 @@ impl CacheLedger {
         let Some(server) = self.servers.get(&id) else { return false };
         match server.cache {
             Cache::Unknown => false,
-            Cache::Untold => server.open.len() < FIXED_TRIALS,
+            Cache::Unavailable => server.open.len() < FIXED_TRIALS,
             // A trial that is too long for the whole cache must run nevertheless.
             Cache::Known(_) if server.open.is_empty() => true,
             Cache::Known(_) if server.queued >= QUEUED => false,
@@ -182,18 +212,17 @@ impl CacheLedger {
         let (mut kinds, mut growing) = (BTreeSet::new(), Vec::new());
         for (kind, tokens) in open {
             kinds.insert(kind);
-            let now = tokens.saturating_sub(self.lengths.prefix(kind));
-            let end = self.lengths.expected(kind, now);
-            let end = end.unwrap_or_else(|| now.max(report.capacity / FIRST_SHARE));
+            let now = tokens.saturating_sub(self.prefixes.of(kind));
+            let end = self.lengths.expected(now).min(report.capacity);
             // Half a block at the end of each conversation is empty, on average.
             let left = end.saturating_sub(now);
             growing.push(Growing { now: now.saturating_add(report.block_size / 2), left });
         }
-        let shared = kinds.iter().fold(0, |sum: u64, kind| sum.saturating_add(self.lengths.prefix(kind)));
+        let shared = kinds.iter().fold(0, |sum: u64, kind| sum.saturating_add(self.prefixes.of(kind)));
         peak(growing).saturating_add(shared)
     }
 
-    /// Notes a call that ended at a server. The trial may be one that was not admitted here.
+    /// Records the length of a conversation after a call. The trial may be one that was never admitted.
     pub fn ended_call(&mut self, trial: &TrialId, server: ServerId, call: EndedCall) {
         match self.open.get(trial).map(|open| open.server) {
             Some(before) if before == server => {}
@@ -203,7 +232,7 @@ impl CacheLedger {
         let Some(open) = self.open.get_mut(trial) else { return };
         let expected = match open.tokens {
             0 => {
-                self.lengths.begun(&open.kind, call.prompt);
+                self.prefixes.begun(&open.kind, call.prompt);
                 0
             }
             before if call.continues => before.min(call.prompt),
@@ -225,8 +254,7 @@ impl CacheLedger {
     /// Frees the place of a trial that makes no further call. Idempotent.
     pub fn release(&mut self, trial: &TrialId) {
         let Some(open) = self.remove_open(trial).filter(|open| open.tokens > 0) else { return };
-        let own = open.tokens.saturating_sub(self.lengths.prefix(&open.kind));
-        self.lengths.ended(&open.kind, own);
+        self.lengths.ended(open.tokens.saturating_sub(self.prefixes.of(&open.kind)));
     }
 
     fn remove_open(&mut self, trial: &TrialId) -> Option<OpenTrial> {
@@ -245,7 +273,7 @@ impl CacheLedger {
     /// Returns the state of a server.
     pub fn status(&self, server: ServerId) -> Option<CacheStatus> {
         let server = self.servers.get(&server)?;
-        let report = if let Cache::Known(report) = server.cache { Some(report) } else { None };
+        let report = server.report();
         Some(CacheStatus {
             report,
             limit: report.map(|report| server.correction.size(report.capacity)),

@@ -1,134 +1,184 @@
-//! The lengths of ended conversations, and what they let expect of the open ones.
+//! The length that an open conversation will reach, from the lengths of those that ended and of those that are open.
+//!
+//! In the first minutes of a job only short trials have ended, so their mean is too low. The estimator of Kaplan and Meier
+//! also counts the open conversations, each of which becomes at least as long as it is now.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
-/// The number of lengths per kind that count. Later ones displace earlier ones, because the policy changes.
-const OF_KIND: usize = 32;
-/// The number of lengths of all kinds that count.
-const OF_ALL: usize = 256;
-/// The number of lengths that a kind needs before its own decide.
-const ENOUGH: usize = 3;
-/// The number of kinds that are known. Beyond it, the earliest kind is forgotten.
-const KINDS: usize = 4096;
+/// The number of ended conversations that count. Later ones displace earlier ones, because the policy changes.
+const MOST: usize = 512;
 
-/// The lengths of ended trials. A kind is a task with an agent, whose trials begin with the same prompt.
-///
-/// The own length of a trial is the length of its conversation without that prompt, in tokens.
+/// The number of conversations of assumed length that count until [`ENOUGH`] have ended.
+const ASSUMED: usize = 4;
+const ENOUGH: usize = 32;
+
+/// The lengths of conversations, in tokens, without the prompt that their kind shares.
 #[derive(Debug, Default)]
 pub(super) struct Lengths {
-    kinds: HashMap<String, Kind>,
-    /// The kinds in the order in which they became known.
-    order: VecDeque<String>,
-    all: Recent,
-    prefixes: Recent,
-}
-
-#[derive(Debug, Default)]
-struct Kind {
-    prefix: Option<u64>,
-    ended: Recent,
-}
-
-/// The latest lengths.
-#[derive(Debug, Default)]
-struct Recent(VecDeque<u64>);
-
-impl Recent {
-    fn add(&mut self, length: u64, most: usize) {
-        if self.0.len() >= most {
-            self.0.pop_front();
-        }
-        self.0.push_back(length);
-    }
-
-    /// Returns the mean of the lengths above this one. `None` if there are none.
-    fn mean_above(&self, length: u64) -> Option<u64> {
-        let above = || self.0.iter().filter(|&&other| other > length);
-        let sum = above().fold(0, |sum: u64, &other| sum.saturating_add(other));
-        sum.checked_div(above().count() as u64)
-    }
+    ended: VecDeque<u64>,
+    survival: Survival,
 }
 
 impl Lengths {
-    /// Notes the first prompt of a trial.
-    pub(super) fn begun(&mut self, kind: &str, prompt: u64) {
-        let known = self.kind(kind);
-        if known.prefix.is_none() {
-            known.prefix = Some(prompt);
-            self.prefixes.add(prompt, OF_ALL);
+    /// Adds the length of a conversation that ended. It counts from the next [`Self::estimate`] on.
+    pub(super) fn ended(&mut self, length: u64) {
+        if self.ended.len() >= MOST {
+            self.ended.pop_front();
         }
+        self.ended.push_back(length);
     }
 
-    /// Notes the own length of a trial that ended.
-    pub(super) fn ended(&mut self, kind: &str, own: u64) {
-        self.kind(kind).ended.add(own, OF_KIND);
-        self.all.add(own, OF_ALL);
+    /// Estimates the distribution of lengths anew, with these open conversations. `assumed` is the length that is expected
+    /// before any has ended.
+    pub(super) fn estimate(&mut self, open: impl Iterator<Item = u64>, assumed: u64) {
+        let number = if self.ended.len() < ENOUGH { ASSUMED } else { 0 };
+        let ended = self.ended.iter().copied().chain(std::iter::repeat_n(assumed, number));
+        let all = ended.map(|length| (length, true)).chain(open.map(|length| (length, false)));
+        self.survival = Survival::of(all.collect());
     }
 
-    fn kind(&mut self, kind: &str) -> &mut Kind {
-        if !self.kinds.contains_key(kind) {
-            if self.order.len() >= KINDS
-                && let Some(earliest) = self.order.pop_front()
-            {
-                self.kinds.remove(&earliest);
+    /// Returns the length that a conversation of this length is expected to reach.
+    pub(super) fn expected(&self, now: u64) -> u64 {
+        let left = self.survival.left(now).unwrap_or(0.0);
+        now.saturating_add(left.round() as u64)
+    }
+}
+
+/// The share of conversations that are longer than a length, by that length.
+#[derive(Debug, Default)]
+struct Survival {
+    /// The lengths at which conversations ended, in ascending order.
+    steps: Vec<Step>,
+    /// The share that is longer than all known lengths.
+    rest: f64,
+    /// The largest known length.
+    longest: f64,
+    /// The tokens per end of all conversations. It is the expected rest beyond the largest known length.
+    per_end: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    length: f64,
+    /// The share that is longer than the step before this one.
+    share: f64,
+    /// The sum of all shares beyond this length, that is the expected number of further tokens times `share` after it.
+    area: f64,
+}
+
+impl Survival {
+    /// Estimates the shares from lengths, each with whether the conversation ended at it.
+    fn of(mut lengths: Vec<(u64, bool)>) -> Self {
+        // Of equal lengths, those that ended come first: the open ones are longer.
+        lengths.sort_unstable_by_key(|&(length, has_ended)| (length, !has_ended));
+        let ends = lengths.iter().filter(|(_, has_ended)| *has_ended).count();
+        let Some(&(longest, _)) = lengths.last().filter(|_| ends > 0) else { return Self::default() };
+        let all: f64 = lengths.iter().map(|&(length, _)| length as f64).sum();
+        let (mut share, mut steps) = (1.0, Vec::with_capacity(ends));
+        for (&(length, has_ended), at_risk) in lengths.iter().zip((1..=lengths.len()).rev()) {
+            if has_ended {
+                steps.push(Step { length: length as f64, share, area: 0.0 });
+                share *= 1.0 - 1.0 / at_risk as f64;
             }
-            self.order.push_back(kind.to_owned());
         }
-        self.kinds.entry(kind.to_owned()).or_default()
+        let (longest, per_end) = (longest as f64, all / ends as f64);
+        let (mut area, mut beyond, mut after) = (share * per_end, longest, share);
+        for step in steps.iter_mut().rev() {
+            area += after * (beyond - step.length);
+            step.area = area;
+            (beyond, after) = (step.length, step.share);
+        }
+        Self { steps, rest: share, longest, per_end }
     }
 
-    /// Returns the length of the prompt with which trials of this kind begin: its own, or that of other kinds.
-    pub(super) fn prefix(&self, kind: &str) -> u64 {
-        let own = self.kinds.get(kind).and_then(|kind| kind.prefix);
-        own.or_else(|| self.prefixes.mean_above(0)).unwrap_or(0)
-    }
-
-    /// Returns the own length that a trial of this kind is expected to reach, whose own length is `now`. `None` if no
-    /// trial has ended.
-    pub(super) fn expected(&self, kind: &str, now: u64) -> Option<u64> {
-        let own = self.kinds.get(kind).map(|kind| &kind.ended).filter(|ended| ended.0.len() >= ENOUGH);
-        let known = own.unwrap_or(&self.all);
-        if known.0.is_empty() {
+    /// Returns the expected number of further tokens at this length. `None` if no conversation has ended.
+    fn left(&self, now: u64) -> Option<f64> {
+        let now = now as f64;
+        if self.steps.is_empty() {
             return None;
         }
-        // A trial that is longer than all others may be at its end or not.
-        Some(known.mean_above(now).unwrap_or(now.saturating_add(now / 4)))
+        let next = self.steps.partition_point(|step| step.length <= now);
+        Some(match self.steps.get(next) {
+            Some(step) if step.share > 0.0 => (step.share * (step.length - now) + step.area) / step.share,
+            _ if self.rest > 0.0 => (self.longest - now).max(0.0) + self.per_end,
+            // All known conversations were shorter. This one may be at its end or not.
+            _ => now / 4.0,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
-    #[test]
-    fn a_trial_is_expected_to_become_as_long_as_the_longer_ones_of_its_kind() {
+    /// Enough ended conversations of each of these lengths, and these open ones.
+    fn lengths(ended: &[u64], open: &[u64]) -> Lengths {
         let mut lengths = Lengths::default();
-        assert_eq!(lengths.expected("a", 0), None);
-        lengths.ended("b", 1000);
-        assert_eq!((lengths.expected("a", 0), lengths.expected("a", 1200)), (Some(1000), Some(1500)));
-        for own in [100, 200, 300] {
-            lengths.ended("a", own);
-        }
-        assert_eq!((lengths.expected("a", 0), lengths.expected("a", 150)), (Some(200), Some(250)));
-        assert_eq!(lengths.expected("b", 0), Some(400), "one length of a kind is not enough");
+        (0..ENOUGH).for_each(|_| ended.iter().for_each(|&length| lengths.ended(length)));
+        lengths.estimate(open.iter().copied(), 5000);
+        lengths
     }
 
     #[test]
-    fn the_first_prompt_of_a_kind_is_its_prefix() {
-        let mut lengths = Lengths::default();
-        assert_eq!(lengths.prefix("a"), 0);
-        lengths.begun("a", 300);
-        lengths.begun("a", 999);
-        lengths.begun("b", 500);
-        assert_eq!((lengths.prefix("a"), lengths.prefix("b"), lengths.prefix("c")), (300, 500, 400));
+    fn a_conversation_becomes_as_long_as_the_longer_ones() {
+        let known = lengths(&[100, 200, 300], &[]);
+        assert_eq!([0, 100, 150, 250].map(|now| known.expected(now)), [200, 250, 250, 300]);
+        assert_eq!(known.expected(400), 500, "longer than all");
     }
 
     #[test]
-    fn the_number_of_kinds_and_lengths_is_bounded() {
+    fn open_conversations_show_that_the_ended_ones_were_short() {
+        // One in ten ended after 100 tokens, and the others have grown to 1,000.
+        let known = lengths(&[100], &[1000; 9 * ENOUGH]);
+        let expected = known.expected(0);
+        assert!((9000..9300).contains(&expected), "{expected}");
+        assert!(known.expected(1000) >= 10_000);
+        // As many that have just begun show nothing.
+        assert_eq!(lengths(&[100, 200, 300], &[0; 50]).expected(0), 200);
+    }
+
+    #[test]
+    fn a_few_short_conversations_decide_nothing() {
         let mut lengths = Lengths::default();
-        for number in 0..2 * KINDS as u64 {
-            lengths.ended(&number.to_string(), number);
+        assert_eq!(lengths.expected(7), 7);
+        lengths.estimate(std::iter::empty(), 5000);
+        assert_eq!((lengths.expected(0), lengths.expected(100)), (5000, 5000));
+        lengths.ended(100);
+        lengths.estimate(std::iter::empty(), 5000);
+        assert_eq!(lengths.expected(0), 4020);
+    }
+
+    #[test]
+    fn only_the_latest_lengths_count() {
+        let mut lengths = Lengths::default();
+        std::iter::repeat_n(9, 50)
+            .chain(std::iter::repeat_n(100, MOST))
+            .for_each(|length| lengths.ended(length));
+        lengths.estimate(std::iter::empty(), 5000);
+        assert_eq!(lengths.expected(0), 100);
+    }
+
+    proptest! {
+        #[test]
+        fn an_estimate_is_never_shorter_than_the_conversation(
+            ended in prop::collection::vec(any::<u64>(), 0..20), open in prop::collection::vec(any::<u64>(), 0..20),
+            now in any::<u64>(),
+        ) {
+            prop_assert!(lengths(&ended, &open).expected(now) >= now);
         }
-        assert_eq!((lengths.kinds.len(), lengths.order.len(), lengths.all.0.len()), (KINDS, KINDS, OF_ALL));
+
+        #[test]
+        fn without_open_ones_it_is_the_mean_of_the_longer_ones(
+            ended in prop::collection::vec(0_u64..1000, 1..16), now in 0_u64..1000,
+        ) {
+            let longer: Vec<_> = ended.iter().filter(|&&length| length > now).collect();
+            if !longer.is_empty() {
+                let mean = longer.iter().copied().sum::<u64>() as f64 / longer.len() as f64;
+                let expected = lengths(&ended, &[]).expected(now) as f64;
+                prop_assert!((expected - mean).abs() <= 1.0, "{} {}", expected, mean);
+            }
+        }
     }
 }

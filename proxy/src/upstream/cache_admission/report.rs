@@ -18,6 +18,8 @@ pub struct CacheReport {
     pub hits: u64,
     /// The requests whose blocks were taken away before they ended.
     pub preemptions: u64,
+    /// The seconds from the arrival of requests to their first token, of all requests together.
+    pub first_token_seconds: f64,
     /// The requests that the engine works at.
     pub running: u64,
     /// The requests that wait for the engine.
@@ -67,6 +69,10 @@ impl CacheReport {
                 "vllm:prefix_cache_queries_total" => &mut report.queries,
                 "vllm:prefix_cache_hits_total" => &mut report.hits,
                 "vllm:num_preemptions_total" => &mut report.preemptions,
+                "vllm:time_to_first_token_seconds_sum" => {
+                    report.first_token_seconds += sample.value.max(0.0);
+                    continue;
+                }
                 "vllm:num_requests_running" => &mut report.running,
                 "vllm:num_requests_waiting" => &mut report.waiting,
                 _ => continue,
@@ -128,6 +134,7 @@ vllm:prefix_cache_queries_total{engine="0",model_name="m"} 1.2345e+04
 vllm:prefix_cache_queries_created{engine="0",model_name="m"} 1.7850114681e+09
 vllm:prefix_cache_hits_total{engine="0",model_name="m"} 6144.0
 vllm:num_preemptions_total{engine="0",model_name="m"} 2.0
+vllm:time_to_first_token_seconds_sum{engine="0",model_name="m"} 12.5
 vllm:cache_config_info{block_size="128",cache_dtype="auto",engine="0",num_gpu_blocks="48",sliding_window="None"} 1.0
 "#;
 
@@ -139,6 +146,7 @@ vllm:cache_config_info{block_size="128",cache_dtype="auto",engine="0",num_gpu_bl
             queries: 12_345,
             hits: 6144,
             preemptions: 2,
+            first_token_seconds: 12.5,
             running: 3,
             waiting: 1,
         };
