@@ -10,6 +10,7 @@ mod cli {
     mod admin_token;
     mod agent;
     mod agents;
+    mod auto_concurrency;
     mod demo;
     mod doctor;
     mod empty_captures;

@@ -30,6 +30,8 @@ fn refused_run(more: &[&str]) -> String {
 fn numbers_out_of_range_are_refused_with_the_range() {
     for (args, expected) in [
         (["-n", "0"], "for '--concurrency <NUMBER|auto>': expected a whole number of at least 1"),
+        (["-n", "auto:0"], "expected a whole number of at least 1"),
+        (["-n", "automatic"], "expected auto, or auto:NUMBER"),
         (["-k", "-1"], "for '--samples <NUMBER>': expected a whole number of at least 1"),
         (["-k", "many"], "expected a whole number of at least 1"),
         (["-k", "99999999999"], "the number is too large"),
@@ -43,6 +45,12 @@ fn numbers_out_of_range_are_refused_with_the_range() {
         let error = refused_run(&args);
         assert!(error.contains(expected), "{args:?}: {error}");
     }
+}
+
+#[test]
+fn auto_concurrency_needs_the_proxy_of_the_job() {
+    let error = refused_run(&["-n", "auto", "--proxy", "http://127.0.0.1:1"]);
+    assert!(error.contains("-n auto needs the job's own proxy") && error.contains("--upstream"), "{error}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod audit;
 mod bad_request;
 mod bad_upstream;
 mod browsers;
+mod cache_admission;
 mod causes;
 mod collector;
 mod conversation;
