@@ -137,10 +137,12 @@ def serving(seed: int) -> Iterator[str]:
             self._send({"object": "list", "data": [{"id": "teacher", "object": "model", "max_model_len": 8192}]})
 
         def do_POST(self) -> None:
-            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            body = self.rfile.read(int(self.headers["content-length"]))
+            # The proxy asks the server for other abilities, with an empty body.
             if not self.path.endswith("/chat/completions"):
                 self.send_error(404)
                 return
+            request = json.loads(body)
             message = {"role": "assistant", "content": answer(request["messages"], chance)}
             choice = {"index": 0, "message": message, "finish_reason": "stop"}
             usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
