@@ -17,6 +17,7 @@ KINDS = {
     "zero": "all advantages are 0",
     "shifted": "captured logprobs stand one token later",
     "mask": "masks stand one token later",
+    "retokenised": "rows made from the text, tokenised again",
 }
 
 
@@ -35,7 +36,7 @@ def of_rows(kind: str, rows: Sequence[Row], seed: int) -> list[Row]:
 
 
 def of_samples(kind: str, samples: Sequence[Sample]) -> list[Sample]:
-    """Damages the samples that are trained on."""
+    """Damages the samples that are trained on. The trainer itself makes those of `retokenised` (retokenised.py)."""
     if kind == "zero":
         return [replace(one, advantage=0.0) for one in samples]
     if kind == "shifted":

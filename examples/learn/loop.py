@@ -40,11 +40,11 @@ class Sampling:
         active = self._ask(lambda client: list(client.submissions(active=True)))
         return any(one["request"]["metadata"]["step"] <= step for one in active)
 
-    def take(self, step: int, cursor: str | None, prepare: Prepare | None = None) -> Taken:
+    def take(self, step: int, cursor: str | None, prepare: Prepare | None = None, messages: bool = False) -> Taken:
         """Takes the groups of a step from the feed after the cursor. Takes fewer if a group has no complete trial, and
         raises `Stopped` if none has."""
         with self._services.client() as client:
-            taken = take(client, cursor, len(self._tasks), lambda: not self.is_sampling(step), prepare)
+            taken = take(client, cursor, len(self._tasks), lambda: not self.is_sampling(step), prepare, messages)
         if not taken.trials:
             raise Stopped(f"the groups of step {step} have no complete trial; see the folder of the service")
         return taken
@@ -79,7 +79,7 @@ def learn(
         begin = time.monotonic()
         # The service holds the last of these steps back until the weights of this step are handed over.
         sampling.submit(state.step + ahead + 1)
-        taken = sampling.take(state.step, state.cursor)
+        taken = sampling.take(state.step, state.cursor, messages=trainer.needs_messages)
         waited = time.monotonic() - begin
         times = of_time(services.admin, folder, taken)
         row = trainer.step(taken)

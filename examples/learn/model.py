@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -54,6 +55,17 @@ def make_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     )
     wrapped.chat_template = TEMPLATE
     return wrapped
+
+
+def render(tokenizer: Any, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = False) -> str:
+    """The text of a conversation, by the chat template."""
+    # transformers takes an empty list for one without a first conversation.
+    if not messages:
+        return ""
+    text: str = tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=add_generation_prompt
+    )
+    return text
 
 
 def make_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen2ForCausalLM:

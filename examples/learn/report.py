@@ -19,6 +19,9 @@ COLUMNS = {
     "staleness_max": "{:.0f}",
     "logprob_diff_mean": "{:.1e}",
     "logprob_diff_max": "{:.1e}",
+    "ids_differ": "{:.2f}",
+    "never_sampled": "{:.4f}",
+    "never_sampled_diff": "{:.1e}",
     "kl_start": "{:.4f}",
     "vllm_s": "{:.1f}",
     "agent_s": "{:.1f}",
@@ -37,9 +40,11 @@ def write(folder: Path, state: State) -> None:
     trials = {"trained": state.trained, "left_out": state.left_out}
     (folder / "trials.json").write_text(json.dumps(trials, indent=1) + "\n")
     (folder / "table.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + " ---: |" * len(COLUMNS)]
+    # Only the control `retokenised` has some of the columns.
+    columns = {name: form for name, form in COLUMNS.items() if any(name in row for row in rows)}
+    lines = ["| " + " | ".join(columns) + " |", "|" + " ---: |" * len(columns)]
     for row in rows:
-        lines.append("| " + " | ".join(form.format(row.get(name, float("nan"))) for name, form in COLUMNS.items()) + " |")
+        lines.append("| " + " | ".join(form.format(row.get(name, float("nan"))) for name, form in columns.items()) + " |")
     (folder / "table.md").write_text("\n".join(lines) + "\n")
     plot(folder, {folder.name: rows})
 

@@ -39,9 +39,15 @@ class Taken:
 
 
 def take(
-    client: Client, cursor: str | None, groups: int, nothing_yet: Callable[[], bool], prepare: Prepare | None = None
+    client: Client,
+    cursor: str | None,
+    groups: int,
+    nothing_yet: Callable[[], bool],
+    prepare: Prepare | None = None,
+    messages: bool = False,
 ) -> Taken:
     """Takes the next `groups` closed groups after the cursor. The rows are as captured, or as `prepare` makes them.
+    `messages` adds the words of each call to captured rows.
 
     Calls `nothing_yet` when the feed has no further trial. Takes fewer groups once it returns that no more will come.
     """
@@ -49,7 +55,7 @@ def take(
     is_over = False
     while taken.groups() < groups:
         before = taken.cursor
-        was_answered = _read(client, taken, groups, prepare)
+        was_answered = _read(client, taken, groups, prepare, messages)
         came = taken.cursor != before
         if is_over and was_answered and not came:
             break
@@ -58,10 +64,12 @@ def take(
     return taken
 
 
-def _read(client: Client, taken: Taken, groups: int, prepare: Prepare | None) -> bool:
+def _read(client: Client, taken: Taken, groups: int, prepare: Prepare | None, messages: bool) -> bool:
     """Takes the trials of one answer. Returns `False` if there was no answer, for example while the service is down."""
     try:
-        asked = client.rollouts(after=taken.cursor, wait=WAIT, closed_groups=True, follow=False, prepare=prepare)
+        asked = client.rollouts(
+            after=taken.cursor, wait=WAIT, closed_groups=True, follow=False, prepare=prepare, messages=messages
+        )
         for trial in asked:
             taken.cursor = trial["cursor"]
             if trial.get("late"):
@@ -100,6 +108,8 @@ class Sample:
     logprobs: list[float]
     versions: list[int]
     advantage: float
+    branch: int = 0
+    """The index of the branch in its trial."""
 
 
 def earned(trial: Trial) -> float | None:
@@ -149,5 +159,11 @@ def _sample(row: dict[str, Any]) -> Sample:
     labels = row["version_labels"]
     versions = [int(labels[str(one)]) if one >= 0 else -1 for one in row["token_version"]]
     return Sample(
-        row["trial_id"], row["token_ids"], row["loss_mask"], row["logprobs"], versions, row["advantage"] or 0.0
+        row["trial_id"],
+        row["token_ids"],
+        row["loss_mask"],
+        row["logprobs"],
+        versions,
+        row["advantage"] or 0.0,
+        row["branch_index"],
     )

@@ -12,6 +12,7 @@ from typing import Any
 
 import corruptions
 import model as speech
+import retokenised
 import state as states
 import table
 import torch
@@ -46,7 +47,7 @@ class Trainer:
     def __init__(self, taught: Path, folder: Path, settings: Settings, say: Say) -> None:
         self.policy_folder = folder / "policy"
         self._folder, self._settings, self._say = folder, settings, say
-        tokenizer = AutoTokenizer.from_pretrained(taught)
+        self._tokenizer = AutoTokenizer.from_pretrained(taught)
         self._policy = AutoModelForCausalLM.from_pretrained(taught, dtype=torch.float32).eval()
         self._start = copy.deepcopy(self._policy)
         self._older = copy.deepcopy(self._policy)
@@ -56,7 +57,12 @@ class Trainer:
         self._policy.load_state_dict(self.state.model())
         self._optimizer.load_state_dict(self.state.optimizer)
         # vLLM reads this folder. It is derived from the stored state, which is authoritative.
-        speech.save(self._policy, tokenizer, self.policy_folder)
+        speech.save(self._policy, self._tokenizer, self.policy_folder)
+
+    @property
+    def needs_messages(self) -> bool:
+        """Whether the rows of a step must have their messages."""
+        return self._settings.corruption == "retokenised"
 
     def step(self, taken: Taken) -> dict[str, float]:
         """Trains on these groups and stores the result. Nothing is persistent before that."""
@@ -66,8 +72,11 @@ class Trainer:
         worth = corruptions.of_rows(self._settings.corruption, worth, self._settings.seed + version)
         weighed = export(self._settings.program, worth, self._folder / "exports", version)
         samples = corruptions.of_samples(self._settings.corruption, [one for one in weighed if any(one.mask)])
+        made = retokenised.retokenise(self._tokenizer, samples, worth) if self.needs_messages else []
+        if self.needs_messages:
+            samples = retokenised.recomputed(made, _without_gradient(self._policy, [one.sample for one in made]))
         row = {"step": float(version), **table.of_trials(taken), **table.of_samples(samples, version)}
-        row |= self._train(samples)
+        row |= self._train(samples, made)
         self._keep(taken, samples, {**row, "training_s": time.monotonic() - begin})
         if sum(one["not_finite"] for one in self.state.table[-TOLERATED:]) == TOLERATED:
             raise Stopped(f"{TOLERATED} gradients in a row were no numbers; a lower --learning-rate may help")
@@ -80,7 +89,8 @@ class Trainer:
         services.hand_over(self.state.step)
         self.state.table[-1]["hand_over_s"] = time.monotonic() - begin
 
-    def _train(self, samples: Sequence[Sample]) -> dict[str, float]:
+    def _train(self, samples: Sequence[Sample], made: Sequence[retokenised.Retokenised]) -> dict[str, float]:
+        """Makes the update, and returns its figures. `made` has the samples if they are tokenised again."""
         if not samples:
             self._say("these groups have no trainable token; the weights are unchanged")
             return {**table.of_logprobs([], [], [], []), "not_finite": 0.0}
@@ -95,7 +105,8 @@ class Trainer:
         except NotFinite as error:
             self._say(f"step {self.state.step} does not change the weights: {error}")
             now, not_finite = _without_gradient(self._policy, samples), 1.0
-        return {**table.of_logprobs(samples, older or now, now, start), "not_finite": not_finite}
+        told = {**table.of_logprobs(samples, older or now, now, start), "not_finite": not_finite}
+        return told | (retokenised.figures(made, older or now) if made else {})
 
     def _recomputed_by_older(self, samples: Sequence[Sample]) -> list[torch.Tensor]:
         """Returns the logprob of each trained token under the weights that sampled it, or an empty list if only the
