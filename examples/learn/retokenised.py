@@ -17,8 +17,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from itertools import accumulate, compress, pairwise
-from os.path import commonprefix
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -124,28 +124,28 @@ def tokenise(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> tuple[lis
 def align(sampled: Sequence[str], made: Sequence[str]) -> list[Piece]:
     """Aligns two tokenisations of an answer, whose tokens are spelled in the byte-level alphabet: one character per byte.
 
-    If the two texts differ, the part between their common beginning and their common end is one piece. They differ if the
-    policy sampled bytes that are no UTF-8, special tokens, or text that the agent or the template changed.
+    The two texts differ if the policy sampled bytes that are no UTF-8, special tokens, or text that the agent or the
+    template changed. Parts of them that are equal are then aligned.
     """
     first, second = "".join(sampled), "".join(made)
-    beginning = len(commonprefix([first, second]))
-    end = len(commonprefix([first[beginning:][::-1], second[beginning:][::-1]]))
-
-    def boundaries(tokens: Sequence[str]) -> dict[tuple[str, int], int]:
-        """Returns the number of tokens before each boundary, by its distance from the text's beginning or end."""
-        known: dict[tuple[str, int], int] = {}
-        total = sum(map(len, tokens))
-        for count, place in enumerate(accumulate(map(len, tokens), initial=0)):
-            if place <= beginning:
-                known["from the beginning", place] = count
-            if place >= total - end:
-                known["from the end", total - place] = count
-        return known
-
-    of_sampled, of_made = boundaries(sampled), boundaries(made)
-    cuts = [(count, of_made[where]) for where, count in of_sampled.items() if where in of_made]
+    if first == second:
+        equal = [(0, 0, len(first))]
+    else:
+        blocks = SequenceMatcher(None, first, second, autojunk=False).get_matching_blocks()
+        equal = [(block.a, block.b, block.size) for block in blocks]
+    of_sampled, of_made = _boundaries(sampled), _boundaries(made)
+    cuts = [(0, 0)]
+    for here, there, length in [*equal, (len(first), len(second), 0)]:
+        for at in range(length + 1):
+            if here + at in of_sampled and there + at in of_made:
+                cuts.append((of_sampled[here + at], of_made[there + at]))
     pieces = [Piece(range(a, c), range(b, d)) for (a, b), (c, d) in pairwise(cuts)]
     return [piece for piece in pieces if piece.sampled or piece.made]
+
+
+def _boundaries(tokens: Sequence[str]) -> dict[int, int]:
+    """Returns the number of tokens before each boundary, by its place in the text."""
+    return {place: count for count, place in enumerate(accumulate(map(len, tokens), initial=0))}
 
 
 def _of_row(tokenizer: Any, sample: Sample, row: Row) -> Retokenised | None:

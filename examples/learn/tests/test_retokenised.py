@@ -72,9 +72,12 @@ def test_pieces_end_where_both_tokenisations_have_a_boundary() -> None:
     assert align([], []) == []
 
 
-def test_text_that_changed_is_one_piece_between_equal_ones() -> None:
+def test_text_that_changed_is_a_piece_between_equal_ones() -> None:
     made = align(["a", "b", "xy", "c", "END"], ["a", "b", "z", "c", "END"])
     assert made == [Piece(range(at, at + 1), range(at, at + 1)) for at in range(5)]
+    # Special tokens, which the text does not show, at two places.
+    made = align(["START", "a", "b", "START", "c"], ["a", "b", "c", "END"])
+    assert [(len(piece.sampled), len(piece.made)) for piece in made] == [(1, 0), (1, 1), (1, 1), (1, 0), (1, 1), (0, 1)]
     # The end of a turn that was never sampled, and white space that the agent removed.
     assert align(["a"], ["a", "END"])[1] == Piece(range(1, 1), range(1, 2))
     assert align(["a", " ", "END"], ["a", "END"])[1] == Piece(range(1, 2), range(1, 1))
