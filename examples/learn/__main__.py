@@ -9,6 +9,7 @@ train the model, step by step, until it succeeds. docs/tutorials/a-policy-learns
     examples/learn/learn --out runs/first            (resumes where it was interrupted)
     examples/learn/learn --out runs/permuted --control permuted --taught runs/first/taught
     examples/learn/learn --out runs/ahead --ahead 2
+    examples/learn/learn --out runs/mini --agent mini-swe-agent
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import json
 import time
 from pathlib import Path
 
+import agent_formats
 import corruptions
 import launch
 import report
@@ -32,6 +34,8 @@ from rollouts import MAX_STALENESS
 from trainer import Settings, Trainer, last_reward
 
 TEACHER_TURNS = 10
+TEACHER_TRIALS = 12
+"""Trials of the teacher at once, at most."""
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -100,14 +104,29 @@ def teach_one(flags: argparse.Namespace, tasks: Path, say: Say) -> Path:
         if (folder / "config.json").exists():
             return folder
         begin = time.monotonic()
-        say(f"teaching: {flags.transcripts} transcripts of the teacher")
+        agent = agent_formats.AGENTS[flags.agent]
+        say(f"teaching: {flags.transcripts} transcripts of the teacher with {agent.name}")
         samples = flags.transcripts // (flags.groups * len(flags.tasks))
         job = teacher.transcribe(
-            flags.program, tasks, flags.out / "teacher", samples=samples, turns=TEACHER_TURNS, seed=flags.seed
+            agent,
+            flags.program,
+            tasks,
+            flags.out / "teacher",
+            samples=samples,
+            turns=TEACHER_TURNS,
+            concurrency=min(flags.concurrency, TEACHER_TRIALS),
+            seed=flags.seed,
         )
         # The rename makes the folder appear only when the model is complete.
         aside = folder.with_name(f"{folder.name}.new")
-        teach.teach(teach.transcripts(job), aside, seed=flags.seed, steps=flags.teaching_steps, say=say)
+        teach.teach(
+            agent_formats.transcripts(agent, job),
+            aside,
+            shows_prompt=agent.shows_prompt,
+            seed=flags.seed,
+            steps=flags.teaching_steps,
+            say=say,
+        )
         aside.replace(folder)
         say(f"teaching took {time.monotonic() - begin:.0f} s")
     return folder
@@ -116,7 +135,7 @@ def teach_one(flags: argparse.Namespace, tasks: Path, say: Say) -> Path:
 def remember_flags(flags: argparse.Namespace) -> None:
     """Writes the flags of the run to flags.json. Flags that determine the result must not change when a run resumes."""
     file = flags.out / "flags.json"
-    fixed = ("groups", "group_size", "tasks", "discount", "penalty", "learning_rate", "max_turns", "seed", "env", "control", "ahead")
+    fixed = ("groups", "group_size", "tasks", "discount", "penalty", "learning_rate", "max_turns", "seed", "env", "agent", "control", "ahead")
     now = {name: getattr(flags, name) for name in fixed}
     if file.exists() and (before := json.loads(file.read_text())) != now:
         changed = ", ".join(f"{name} was {before.get(name)}" for name in fixed if before.get(name) != now[name])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ START_SECONDS = 300.0
 class Engine:
     """Represents one vLLM server."""
 
-    def __init__(self, python: str, weights: Path, port: int, seed: int, processes: Processes, say: Say) -> None:
+    def __init__(
+        self, python: str, weights: Path, port: int, seed: int, flags: Sequence[str], processes: Processes, say: Say
+    ) -> None:
         self.url = f"http://127.0.0.1:{port}"
-        self._python, self._weights, self._port, self._seed = python, weights, port, seed
+        self._python, self._weights, self._port, self._seed, self._flags = python, weights, port, seed, flags
         self._processes, self._say = processes, say
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -33,6 +36,7 @@ class Engine:
             # float32 is exact on a CPU, and eager mode compiles nothing.
             *("--dtype", "float32", "--enforce-eager"),
             *("--max-model-len", str(CONTEXT), "--max-num-seqs", "32", "--seed", str(self._seed)),
+            *self._flags,
         ]
         environment = {
             **os.environ,

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from agent_formats import Agent
 from engine import SERVED
 
 from rolltap.row import Trial
@@ -43,31 +44,21 @@ def _replace(file: Path, old: str, new: str) -> None:
     file.write_text(file.read_text().replace(old, new))
 
 
-def write_job(file: Path, tasks: Path, upstream: str, *, environment: str, concurrency: int, max_turns: int) -> None:
+def write_job(
+    file: Path, tasks: Path, upstream: str, *, agent: Agent, environment: str, concurrency: int, max_turns: int
+) -> None:
     """Writes the job file of the service. Its directory, with the captures and all trials, is beside the file."""
     job = {
         "job_name": SERVICE,
         "jobs_dir": str(file.parent),
         "n_concurrent_trials": concurrency,
         "datasets": [{"path": str(tasks)}],
-        "agents": [
-            {
-                "name": "terminal",
-                "model_name": SERVED,
-                "kwargs": {
-                    "max_turns": max_turns,
-                    "max_tokens": ANSWER_TOKENS,
-                    # A whole episode fits into the context, so an agent that fills the context has failed and needs no
-                    # summary.
-                    "enable_summarize": False,
-                },
-            }
-        ],
+        "agents": [{"name": agent.name, "model_name": SERVED, "kwargs": agent.options(max_turns)}],
         # A failure that the agent did not cause, such as a dead vLLM, is retried once vLLM is back.
         "retry": {"max_retries": 3, "min_wait_sec": 5.0, "wait_multiplier": 2.0},
         "rolltap": {
             "upstream": [upstream],
-            "sampling": {"temperature": 1.0, "top_p": 1.0},
+            "sampling": {"temperature": 1.0, "top_p": 1.0, "max_tokens": ANSWER_TOKENS},
             **({"environment": "local"} if environment == "local" else {}),
         },
     }

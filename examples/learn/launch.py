@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from agent_formats import AGENTS
 from engine import Engine
 from job import BASE, write_job
 from processes import Processes, Say, Stopped, free_ports
@@ -30,6 +31,7 @@ def parser(command: str, description: str | None, *, steps: int) -> argparse.Arg
     made.add_argument("--groups", type=positive, default=4, help="of each task in a step")
     made.add_argument("--group-size", type=positive, default=8, help="samples that are weighed against each other")
     made.add_argument("--tasks", nargs="+", default=["web"], help="of examples/learn/tasks")
+    made.add_argument("--agent", choices=list(AGENTS), default="terminal", help="the agent that works at the tasks")
     made.add_argument("--learning-rate", type=float, default=LEARNING_RATE, help="of the first step")
     made.add_argument("--max-turns", type=positive, default=10, help="answers of one episode")
     made.add_argument("--seed", type=int, default=0)
@@ -95,10 +97,17 @@ def servers(
     The service samples at most `ahead` steps ahead of the trainer. `None` means without a limit.
     """
     served, admin = free_ports(2)
-    engine = Engine(flags.vllm_python, policy, served, flags.seed, processes, say)
+    agent = AGENTS[flags.agent]
+    engine = Engine(flags.vllm_python, policy, served, flags.seed, agent.vllm_flags, processes, say)
     file = flags.out.absolute() / "job.json"
     write_job(
-        file, tasks, engine.url, environment=flags.env, concurrency=flags.concurrency, max_turns=flags.max_turns
+        file,
+        tasks,
+        engine.url,
+        agent=agent,
+        environment=flags.env,
+        concurrency=flags.concurrency,
+        max_turns=flags.max_turns,
     )
     command = [flags.program, "serve", "-c", str(file), "--admin", f"127.0.0.1:{admin}"]
     if ahead is not None:

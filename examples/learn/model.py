@@ -23,7 +23,13 @@ PIECES = r" ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 TEMPLATE = (
     "{%- for message in messages %}"
-    "{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}"
+    "{{- '<|im_start|>' + message.role + '\n' }}"
+    # White space between the text and a call is not part of the text: the parser of vLLM leaves it there.
+    "{%- if message.tool_calls %}{{- (message.content or '') | trim }}{%- else %}{{- message.content or '' }}{%- endif %}"
+    "{%- for call in message.tool_calls or [] %}"
+    "{{- '\n<tool_call>\n' + ({'name': call.function.name, 'arguments': call.function.arguments} | tojson) + '\n</tool_call>' }}"
+    "{%- endfor %}"
+    "{{- '<|im_end|>\n' }}"
     "{%- endfor %}"
     "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"
 )
@@ -59,13 +65,27 @@ def make_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
 
 def render(tokenizer: Any, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = False) -> str:
     """The text of a conversation, by the chat template."""
+    shown = [{**one, "tool_calls": [_with_object(call) for call in one.get("tool_calls") or []]} for one in messages]
     # transformers takes an empty list for one without a first conversation.
-    if not messages:
+    if not shown:
         return ""
-    text: str = tokenizer.apply_chat_template(
-        messages, tokenize=False, add_generation_prompt=add_generation_prompt
-    )
+    text: str = tokenizer.apply_chat_template(shown, tokenize=False, add_generation_prompt=add_generation_prompt)
     return text
+
+
+def body(message: Mapping[str, Any]) -> str:
+    """The text of one message without its role and its end, as the chat template shows it."""
+    calls = [_with_object(call)["function"] for call in message.get("tool_calls") or []]
+    text = message.get("content") or ""
+    shown = [json.dumps({"name": one["name"], "arguments": one["arguments"]}, ensure_ascii=False) for one in calls]
+    return (text.strip() if calls else text) + "".join(f"\n<tool_call>\n{one}\n</tool_call>" for one in shown)
+
+
+def _with_object(call: Mapping[str, Any]) -> dict[str, Any]:
+    """The call with its arguments as an object, as vLLM gives them to the template."""
+    function = call["function"]
+    arguments = function["arguments"]
+    return {**call, "function": {**function, "arguments": json.loads(arguments) if isinstance(arguments, str) else arguments}}
 
 
 def make_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen2ForCausalLM:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from model import END_OF_TURN, make_model, make_tokenizer, save
+from model import END_OF_TURN, body, make_model, make_tokenizer, save
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 LEARNING_RATE = 3e-3
@@ -28,12 +27,7 @@ class Lesson(NamedTuple):
     said: torch.Tensor
 
 
-def transcripts(job: Path) -> list[list[dict[str, str]]]:
-    """The conversations of a job of the terminal agent."""
-    return [json.loads(path.read_text()) for path in sorted(job.glob("*/agent/transcript.json"))]
-
-
-def elsewhere(conversation: list[dict[str, str]], chance: random.Random) -> list[dict[str, str]]:
+def elsewhere(conversation: list[dict[str, Any]], chance: random.Random) -> list[dict[str, Any]]:
     """The same, at another machine's prompt: the policy is not to depend on where it works."""
     found = PROMPT.search(conversation[0]["content"].rstrip().rpartition("\n")[2])
     if found is None:
@@ -62,16 +56,16 @@ def usual(lessons: Sequence[Lesson]) -> Usual:
     return Usual(said * BATCH / len(lessons), heard * BATCH / len(lessons))
 
 
-def lesson(tokenizer: PreTrainedTokenizerFast, conversation: Sequence[dict[str, str]]) -> Lesson:
+def lesson(tokenizer: PreTrainedTokenizerFast, conversation: Sequence[dict[str, Any]]) -> Lesson:
     """The conversation as the chat template shows it; said are the answers with their ends."""
     ids: list[int] = []
     said: list[bool] = []
     for message in conversation:
         header = tokenizer.encode(f"<|im_start|>{message['role']}\n", add_special_tokens=False)
-        body = tokenizer.encode(message["content"] + END_OF_TURN, add_special_tokens=False)
+        words = tokenizer.encode(body(message) + END_OF_TURN, add_special_tokens=False)
         rest = tokenizer.encode("\n", add_special_tokens=False)
-        ids += header + body + rest
-        said += [False] * len(header) + [message["role"] == "assistant"] * len(body) + [False] * len(rest)
+        ids += header + words + rest
+        said += [False] * len(header) + [message["role"] == "assistant"] * len(words) + [False] * len(rest)
     return Lesson(torch.tensor(ids), torch.tensor(said))
 
 
@@ -104,12 +98,18 @@ def loss(model: Qwen2ForCausalLM, batch: Sequence[Lesson], usual: Usual, heard: 
 
 
 def teach(
-    conversations: Sequence[list[dict[str, str]]], folder: Path, *, seed: int, steps: int, say: Callable[[str], None]
+    conversations: Sequence[list[dict[str, Any]]],
+    folder: Path,
+    *,
+    shows_prompt: bool,
+    seed: int,
+    steps: int,
+    say: Callable[[str], None],
 ) -> None:
-    """Makes a tokenizer and a model, teaches it, and saves both."""
+    """Makes a tokenizer and a model, teaches it, and saves both. `shows_prompt`: the conversations show a shell's prompt."""
     chance = random.Random(seed)
-    seen = [elsewhere(one, chance) if at % 2 else one for at, one in enumerate(conversations)]
-    tokenizer = make_tokenizer(message["content"] for one in seen for message in one)
+    seen = [elsewhere(one, chance) if shows_prompt and at % 2 else one for at, one in enumerate(conversations)]
+    tokenizer = make_tokenizer(body(message) for one in seen for message in one)
     model = make_model(tokenizer, seed)
     lessons = [lesson(tokenizer, one) for one in seen]
     of_batch = usual(lessons)

@@ -1,8 +1,8 @@
 """A scripted model that knows the services and makes mistakes: the synthetic transcripts that the policy begins with are its.
 
-It answers chat completions, so the very agent that the policy will drive types what it says, in the same shell. It looks
-around more than it should, sometimes with commands that undo what is done, sets wrong values, and leaves things out:
-about one episode in four succeeds. Every choice is one that training can unlearn.
+It answers chat completions in the format of an agent (agent_formats.py), so the very agent that the policy will drive runs
+its commands, in the same environment. It looks around more than it should, sometimes with commands that undo what is done,
+sets wrong values, and leaves things out: about one episode in four succeeds. Every choice is one that training can unlearn.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import random
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from agent_formats import MUMBLED, Agent, Message
 from processes import Stopped
 
 MUMBLES = 0.04
@@ -35,7 +36,6 @@ MENDS = 0.4
 """Of the starts that fail: sets right what the service complained about."""
 AT_ONCE = 0.4
 """Of the starts: said to be the end in the same answer."""
-MUMBLED = "Let me think."
 
 
 @dataclass(frozen=True)
@@ -86,48 +86,40 @@ SERVICES = (
 )
 
 
-def answer(messages: list[dict[str, Any]], chance: random.Random) -> str:
+def answer(agent: Agent, messages: Sequence[Message], chance: random.Random) -> Message:
     """The next answer in this conversation."""
-    first, last = messages[0]["content"], messages[-1]["content"]
-    service = next(one for one in SERVICES if f"The {one.name} service" in first)
-    if last.rstrip().endswith('"task_complete": false.') and "You said that the task is complete" in last:
-        return _said("It is done.", "Confirm.", [], done=True)
-    typed = [command for message in messages if message["role"] == "assistant" for command in _typed(message)]
+    last = messages[-1]
+    # The task is in the first message, or behind the instructions of the agent's system message.
+    start = "\n".join(message["content"] for message in messages[:2])
+    service = next(one for one in SERVICES if f"The {one.name} service" in start)
+    if agent.asks_to_confirm(last):
+        return agent.says("It is done.", "Confirm.", [], done=True)
+    typed = [command for message in messages if message["role"] == "assistant" for command in agent.commands(message)]
     if chance.random() < MUMBLES:
-        return MUMBLED
+        return {"role": "assistant", "content": MUMBLED}
     if chance.random() < LOOKS:
         harm = chance.random() < UNDOES
-        return _said("Let me see.", "Look.", [chance.choice(service.harmful if harm else service.harmless)])
+        looks = chance.choice(service.harmful if harm else service.harmless)
+        return agent.says("Let me see.", "Look.", [looks], done=False)
     left = [step for step in service.steps if step.right not in typed and step.wrong not in typed]
     if left:
-        return _go_on(left, chance)
-    broken = next((step for step in service.steps[:-1] if step.complaint in last), None)
+        return _go_on(agent, left, chance)
+    broken = next((step for step in service.steps[:-1] if step.complaint in last["content"]), None)
     if broken is not None and chance.random() < MENDS:
-        return _said("It failed.", broken.says, [broken.right, service.steps[-1].right])
-    return _said("It is done.", "Finish.", [], done=True)
+        return agent.says("It failed.", broken.says, [broken.right, service.steps[-1].right], done=False)
+    return agent.says("It is done.", "Finish.", [], done=True)
 
 
-def _go_on(left: list[Step], chance: random.Random) -> str:
+def _go_on(agent: Agent, left: list[Step], chance: random.Random) -> Message:
     steps = left[: 2 if len(left) > 1 and chance.random() < TWO else 1]
     commands = [step.wrong if chance.random() < WRONG else step.right for step in steps]
     done = steps[-1] is left[-1] and chance.random() < AT_ONCE
-    return _said("Go on." if len(steps) == 1 else "Two steps.", steps[-1].says, commands, done=done)
-
-
-def _said(analysis: str, plan: str, commands: list[str], *, done: bool = False) -> str:
-    typed = [{"keystrokes": f"{command}\n", "duration": 0.1} for command in commands]
-    return json.dumps({"analysis": analysis, "plan": plan, "commands": typed, "task_complete": done})
-
-
-def _typed(message: dict[str, Any]) -> list[str]:
-    if message["content"] == MUMBLED:
-        return []
-    return [one["keystrokes"].rstrip("\n") for one in json.loads(message["content"])["commands"]]
+    return agent.says("Go on." if len(steps) == 1 else "Two steps.", steps[-1].says, commands, done=done)
 
 
 @contextlib.contextmanager
-def serving(seed: int) -> Iterator[str]:
-    """The teacher as an OpenAI-compatible server, for as long as this runs: its URL."""
+def serving(agent: Agent, seed: int) -> Iterator[str]:
+    """The teacher of an agent as an OpenAI-compatible server, for as long as this runs: its URL."""
     chance = random.Random(seed)
 
     class Handler(BaseHTTPRequestHandler):
@@ -143,14 +135,14 @@ def serving(seed: int) -> Iterator[str]:
                 self.send_error(404)
                 return
             request = json.loads(body)
-            message = {"role": "assistant", "content": answer(request["messages"], chance)}
-            choice = {"index": 0, "message": message, "finish_reason": "stop"}
+            message = answer(agent, request["messages"], chance)
+            choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if "tool_calls" in message else "stop"}
             usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
             self._send(
                 {"id": "t", "object": "chat.completion", "created": 0, "model": "teacher", "choices": [choice], "usage": usage}
             )
 
-        def _send(self, body: dict[str, Any]) -> None:
+        def _send(self, body: dict[str, object]) -> None:
             payload = json.dumps(body).encode()
             self.send_response(200)
             self.send_header("content-type", "application/json")
@@ -169,13 +161,16 @@ def serving(seed: int) -> Iterator[str]:
             server.shutdown()
 
 
-def transcribe(program: str, tasks: Path, folder: Path, *, samples: int, turns: int, seed: int) -> Path:
-    """Has the terminal agent work with the teacher, in directories of this host: the folder with its transcripts."""
+def transcribe(
+    agent: Agent, program: str, tasks: Path, folder: Path, *, samples: int, turns: int, concurrency: int, seed: int
+) -> Path:
+    """Has the agent work with the teacher, in directories of this host: the folder with its transcripts."""
     shutil.rmtree(folder, ignore_errors=True)
-    with serving(seed) as url:
+    options = [part for name, value in agent.options(turns).items() for part in ("--ak", f"{name}={json.dumps(value)}")]
+    with serving(agent, seed) as url:
         command = [
-            *(program, "run", "-p", str(tasks), "-a", "terminal", "--max-turns", str(turns), "-e", "local", "--quiet"),
-            *("--upstream", url, "-k", str(samples), "-n", "12", "-o", str(folder), "--job-name", "transcripts"),
+            *(program, "run", "-p", str(tasks), "-a", agent.name, *options, "-e", "local", "--quiet"),
+            *("--upstream", url, "-k", str(samples), "-n", str(concurrency), "-o", str(folder), "--job-name", "transcripts"),
             # The teacher gives no token ids: its words are what is learned.
             *("--no-preflight", "--max-empty-trials", "0"),
         ]

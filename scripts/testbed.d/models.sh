@@ -7,7 +7,7 @@ long_model="$cache/long-model"
 
 # The folder in which the tests of examples/learn store the model that they teach. Its name has the hash of everything
 # that determines the model.
-learner="$cache/learner-$(cat -- "$here"/../examples/learn/{model,teach,teacher}.py "$here"/../examples/learn/tasks/*/instruction.md | stamp_of)"
+learner="$cache/learner-$(cat -- "$here"/../examples/learn/{agent_formats,model,teach,teacher}.py "$here"/../examples/learn/tasks/*/instruction.md | stamp_of)"
 
 make_models() {
   find "$cache" -maxdepth 1 -name 'learner-*' ! -name "${learner##*/}*" -exec rm -rf -- {} +
