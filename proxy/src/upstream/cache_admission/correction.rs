@@ -1,52 +1,61 @@
-//! Corrects the size of a KV cache by what its misses cost.
+//! Corrects the size of the KV caches by what their misses cost.
 //!
-//! The forecast of lengths may be wrong, other clients may use the server, and an engine may cache less than it has blocks.
+//! The forecast of lengths may be wrong, other clients may use the servers, and a server may cache less than it has blocks.
 //! All of them lead to misses: prompt tokens that an earlier call of the trial left in the cache, and that the server
-//! computes again. Where misses take little of the trials' time, because prompts are short or tools are slow, more open
-//! trials increase the throughput.
+//! computes again. Misses cost much where servers are busy with prompts, and nothing where they wait for slow tools. So the
+//! open trials may need more or less than the caches hold, by one factor for all servers.
+//!
+//! With more open trials, the throughput grows as far as the servers have time left, and falls as far as they compute more
+//! tokens per trial. `u` is the share of time in which servers compute prompts, and `e` the relative growth of computed
+//! tokens for a relative growth of open trials. The factor rises where `1 - u` exceeds `u * e`, and falls in the opposite
+//! case. In simulations `e` depends on the share of computed tokens that are computed again (`s`): it is about 3 for small
+//! shares and falls to 0 at 0.8, because a cache from which everything is evicted can not become worse.
 
-use super::report::CacheReport;
+use super::report::Progress;
 
-/// The bounds of the factor.
+/// The factor before the first review, and its bounds. Trials end at different times, and the least recently used ones are
+/// those that wait for slow tools, so more fit than the forecast promises.
+const FIRST: f64 = 1.75;
 const LEAST: f64 = 0.5;
 const MOST: f64 = 8.0;
-/// The share of the trials' time that misses take above which the factor falls, and below which it may rise. Between them
-/// it stays, so that it does not oscillate.
-const TOO_MUCH: f64 = 0.25;
-const LITTLE: f64 = 0.15;
-const FALL: f64 = 0.9;
-const RISE: f64 = 1.1;
-/// The factor is reviewed after as many expected hits as this many caches have tokens. The last change has taken effect by
-/// then.
-const REVIEW_AFTER: u64 = 1;
+/// The largest relative change of a review.
+const STEP: f64 = 0.15;
+/// The factor stays while gain and loss differ by less than this, so that it does not oscillate.
+const TOLERANCE: f64 = 0.15;
+/// The growth `e` of computed tokens: its largest value, its slope, and the share at which it is 0.
+const MOST_GROWTH: f64 = 3.0;
+const GROWTH_SLOPE: f64 = 7.0;
+const NO_GROWTH: f64 = 0.8;
+/// The share of calls with a preemption above which the factor falls. A preemption costs as much as a miss of a whole
+/// prompt.
+const MOST_PREEMPTED: f64 = 0.1;
+/// The relative growth of the price of a token per review. It forgets an exceptionally low price.
+const PRICE_GROWTH: f64 = 1.002;
 
-/// The factor of one server, and the figures since it was last reviewed.
+/// The factor, and the figures since it was last reviewed.
 #[derive(Debug)]
 pub(super) struct Correction {
     factor: f64,
     since: Figures,
-    before: Option<(CacheReport, f64)>,
+    /// The seconds that a server needs to compute a token of a prompt. It is the smallest ratio of the waiting time to the
+    /// computed tokens so far, because the waiting time includes queues.
+    price: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
+    /// The sum over all servers.
+    progress: Progress,
     /// The prompt tokens that should have been hits.
     expected: u64,
-    hits: u64,
-    queries: u64,
     calls: u64,
-    preemptions: u64,
-    /// The seconds in which requests waited for their first token.
-    waited: f64,
-    /// The seconds in which trials were open, of all trials together.
-    open: f64,
-    /// Whether a trial waits for this server.
+    /// Whether a trial waits to be admitted.
     is_short: bool,
 }
 
 impl Default for Correction {
     fn default() -> Self {
-        Self { factor: 1.0, since: Figures::default(), before: None }
+        Self { factor: FIRST, since: Figures::default(), price: None }
     }
 }
 
@@ -68,47 +77,41 @@ impl Correction {
         self.since.is_short = true;
     }
 
-    /// Adds what happened since the last report, and reviews the factor. `open` is the number of open trials, and `now` is in
-    /// seconds.
-    pub(super) fn report(&mut self, report: &CacheReport, open: usize, now: f64) {
-        // Counts fall when a server starts again.
-        let before =
-            self.before.replace((*report, now)).filter(|(before, _)| before.queries <= report.queries);
-        let Some((before, then)) = before else { return };
-        let since = &mut self.since;
-        since.hits = since.hits.saturating_add(report.hits.saturating_sub(before.hits));
-        since.queries = since.queries.saturating_add(report.queries - before.queries);
-        since.preemptions =
-            since.preemptions.saturating_add(report.preemptions.saturating_sub(before.preemptions));
-        since.waited += (report.first_token_seconds - before.first_token_seconds).max(0.0);
-        since.open += open as f64 * (now - then).max(0.0);
-        if since.expected >= report.capacity.saturating_mul(REVIEW_AFTER) {
-            self.factor = (self.factor * since.change()).clamp(LEAST, MOST);
-            self.since = Figures::default();
+    /// Adds the progress of a server.
+    pub(super) fn add(&mut self, progress: Progress) {
+        self.since.progress += progress;
+    }
+
+    /// Reviews the factor once as many tokens were expected as all caches have. The last change has taken effect by then.
+    pub(super) fn review(&mut self, capacity: u64) {
+        if self.since.expected >= capacity {
+            let figures = std::mem::take(&mut self.since);
+            self.factor = (self.factor * self.change(&figures)).clamp(LEAST, MOST);
         }
     }
-}
 
-impl Figures {
     /// Returns the change of the factor.
-    fn change(&self) -> f64 {
-        // A preemption costs as much as a miss of a whole prompt.
-        if self.preemptions > self.calls / 10 {
-            return FALL;
+    fn change(&mut self, figures: &Figures) -> f64 {
+        let Figures { progress, expected, calls, is_short } = *figures;
+        if progress.preemptions as f64 > calls as f64 * MOST_PREEMPTED {
+            return (-STEP).exp();
         }
-        // If most prompts continue nothing that is known, the figures are those of other clients.
-        if self.expected < self.queries / 2 {
+        // If most prompts continue nothing that is known, the figures are those of other clients. Without waiting times,
+        // nothing shows what a miss costs.
+        if expected < progress.queries / 2 || progress.waited <= 0.0 || progress.seconds <= 0.0 {
             return 1.0;
         }
-        let computed = self.queries.saturating_sub(self.hits).max(1);
-        let again = self.expected.saturating_sub(self.hits).min(computed);
-        let share = again as f64 / computed as f64;
-        // Without times, all of the trials' time is assumed to be waiting for first tokens.
-        let waiting =
-            if self.waited > 0.0 { (self.waited / self.open.max(f64::EPSILON)).min(1.0) } else { 1.0 };
-        match share * waiting {
-            wasted if wasted > TOO_MUCH => FALL,
-            wasted if wasted < LITTLE && self.is_short => RISE,
+        let computed = progress.queries.saturating_sub(progress.hits).max(1);
+        let again = expected.saturating_sub(progress.hits).min(computed) as f64 / computed as f64;
+        let computed = computed as f64;
+        let known = self.price.map_or(f64::INFINITY, |price| price * PRICE_GROWTH);
+        let price = known.min(progress.waited / computed);
+        self.price = Some(price);
+        let busy = (price * computed / progress.seconds).min(1.0);
+        let growth = (GROWTH_SLOPE * (NO_GROWTH - again)).clamp(0.0, MOST_GROWTH);
+        match 1.0 - busy - busy * growth {
+            gain if gain > TOLERANCE && is_short => (STEP * gain).exp(),
+            gain if gain < -TOLERANCE => (STEP * gain.max(-1.0)).exp(),
             _ => 1.0,
         }
     }
@@ -120,7 +123,8 @@ mod tests {
 
     const SIZE: u64 = 1000;
 
-    /// A round of 2,000 prompt tokens, all of them continuations, in ten seconds with four open trials.
+    /// A round of 2,000 prompt tokens, all of them continuations, in ten seconds of one server.
+    #[derive(Clone, Copy)]
     struct Round {
         hits: u64,
         /// The seconds until first tokens.
@@ -131,64 +135,65 @@ mod tests {
 
     const USUAL: Round = Round { hits: 2000, waited: 2.0, is_short: true, preemptions: 0 };
 
-    /// Returns the size after this many such rounds.
-    fn after(rounds: u32, round: &Round) -> u64 {
-        let mut correction = Correction::default();
-        let mut report = CacheReport { capacity: SIZE, block_size: 16, ..CacheReport::default() };
-        correction.report(&report, 4, 0.0);
-        for number in 1..=rounds {
-            correction.expect(2 * SIZE);
-            if round.is_short {
-                correction.was_short();
-            }
-            report.queries += 2 * SIZE;
-            report.hits += round.hits;
-            report.preemptions += round.preemptions;
-            report.first_token_seconds += round.waited;
-            correction.report(&report, 4, f64::from(number) * 10.0);
+    fn played(correction: &mut Correction, round: Round) -> u64 {
+        correction.expect(2 * SIZE);
+        if round.is_short {
+            correction.was_short();
         }
+        let Round { hits, waited, preemptions, .. } = round;
+        correction.add(Progress { queries: 2 * SIZE, hits, preemptions, waited, seconds: 10.0 });
+        correction.review(SIZE);
         correction.size(SIZE)
     }
 
-    #[test]
-    fn misses_that_cost_time_make_it_smaller_and_others_larger_within_bounds() {
-        let costly = Round { hits: 500, waited: 20.0, ..USUAL };
-        assert_eq!([1, 2, 99].map(|rounds| after(rounds, &costly)), [900, 810, 500]);
-        let cheap = Round { hits: 500, waited: 2.0, ..USUAL };
-        assert_eq!([1, 99].map(|rounds| after(rounds, &cheap)), [1100, 8000]);
-        assert_eq!(after(1, &USUAL), 1100);
-        assert_eq!(
-            after(99, &Round { hits: 500, waited: 8.0, ..USUAL }),
-            SIZE,
-            "between the thresholds nothing changes"
-        );
-        assert_eq!(
-            after(99, &Round { is_short: false, ..USUAL }),
-            SIZE,
-            "a size that suffices does not grow"
-        );
+    /// Returns the size after this many such rounds.
+    fn after(rounds: u32, round: Round) -> u64 {
+        let mut correction = Correction::default();
+        (0..rounds).map(|_| played(&mut correction, round)).last().unwrap()
+    }
+
+    fn first() -> u64 {
+        Correction::default().size(SIZE)
     }
 
     #[test]
-    fn without_times_each_miss_counts() {
-        assert_eq!(after(1, &Round { hits: 500, waited: 0.0, ..USUAL }), 900);
-        assert_eq!(after(1, &Round { hits: 2000, waited: 0.0, ..USUAL }), 1100);
+    fn it_rises_where_servers_have_time_and_falls_where_they_compute_prompts_again_all_the_time() {
+        let mut correction = Correction::default();
+        // Half of the tokens are computed again. That takes a second, at a millisecond per token.
+        let idle = Round { hits: 1000, waited: 1.0, ..USUAL };
+        let before = played(&mut correction, idle);
+        assert!(before > first(), "{before}");
+        // Ten times as many tokens keep the server busy.
+        correction.expect(9 * SIZE);
+        correction.add(Progress { queries: 18 * SIZE, hits: 9 * SIZE, waited: 99.0, ..Progress::default() });
+        let after = played(&mut correction, idle);
+        assert!(after < before, "{after}");
+    }
+
+    #[test]
+    fn it_stays_within_its_bounds() {
+        assert_eq!(after(999, Round { waited: 0.001, ..USUAL }), (MOST * SIZE as f64) as u64);
+        assert_eq!(after(999, Round { preemptions: 1, ..USUAL }), (LEAST * SIZE as f64) as u64);
+    }
+
+    #[test]
+    fn it_does_not_rise_while_every_trial_is_admitted() {
+        assert_eq!(after(9, Round { is_short: false, waited: 0.1, ..USUAL }), first());
     }
 
     #[test]
     fn preemptions_make_it_smaller_whatever_is_hit() {
-        assert_eq!(after(1, &Round { preemptions: 1, ..USUAL }), 900);
+        assert!(after(1, Round { preemptions: 1, ..USUAL }) < first());
     }
 
     #[test]
-    fn a_server_that_starts_again_and_prompts_of_others_decide_nothing() {
+    fn without_times_and_with_the_prompts_of_others_it_stays() {
+        assert_eq!(after(9, Round { hits: 0, waited: 0.0, ..USUAL }), first());
         let mut correction = Correction::default();
-        let report = |queries| CacheReport { capacity: SIZE, queries, ..CacheReport::default() };
-        correction.report(&report(50_000), 4, 0.0);
         correction.expect(2 * SIZE);
-        correction.report(&report(10), 4, 1.0);
-        assert_eq!(correction.size(SIZE), SIZE);
-        correction.report(&report(10 + 9 * SIZE), 4, 2.0);
-        assert_eq!(correction.size(SIZE), SIZE, "most prompts were those of others");
+        correction.was_short();
+        correction.add(Progress { queries: 9 * SIZE, waited: 0.1, seconds: 10.0, ..Progress::default() });
+        correction.review(SIZE);
+        assert_eq!(correction.size(SIZE), first());
     }
 }

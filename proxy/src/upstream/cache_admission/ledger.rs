@@ -12,7 +12,7 @@ use super::report::CacheReport;
 
 /// The number of open trials at a server whose KV cache is not known.
 pub const FIXED_TRIALS: usize = 4;
-/// Before any trial has ended, a trial is expected to need a quarter of the smallest cache, or half of the model's context
+/// Before enough trials have ended, a trial is expected to need a quarter of the smallest cache, or half of the model's context
 /// if that is less.
 const FIRST_SHARE: u64 = 4;
 const FIRST_CONTEXT: u64 = 2;
@@ -33,6 +33,7 @@ pub struct CacheLedger {
     open: HashMap<TrialId, OpenTrial>,
     lengths: Lengths,
     prefixes: Prefixes,
+    correction: Correction,
     /// The longest context of the model, in tokens, if it is known.
     context: Option<u64>,
 }
@@ -50,7 +51,8 @@ enum Cache {
 #[derive(Debug)]
 struct Server {
     cache: Cache,
-    correction: Correction,
+    /// The time of the last report, in seconds.
+    reported: f64,
     open: BTreeSet<TrialId>,
     /// The number of reports in a row with a queue.
     queued: u32,
@@ -102,12 +104,7 @@ pub struct CacheStatus {
 impl CacheLedger {
     /// Adds a server. Its cache is not known yet, so no trial is admitted there.
     pub fn add(&mut self, server: ServerId) {
-        let new = Server {
-            cache: Cache::Unknown,
-            correction: Correction::default(),
-            open: BTreeSet::new(),
-            queued: 0,
-        };
+        let new = Server { cache: Cache::Unknown, reported: 0.0, open: BTreeSet::new(), queued: 0 };
         self.servers.entry(server).or_insert(new);
     }
 
@@ -132,10 +129,16 @@ impl CacheLedger {
             Some(report) if report.waiting > report.running / 4 => server.queued.saturating_add(1),
             _ => 0,
         };
-        if let Some(report) = &report {
-            server.correction.report(report, server.open.len(), now);
+        let progress = server
+            .report()
+            .zip(report)
+            .and_then(|(before, report)| report.since(&before, now - server.reported));
+        (server.cache, server.reported) = (report.map_or(Cache::Unavailable, Cache::Known), now);
+        if let Some(progress) = progress {
+            self.correction.add(progress);
+            let caches = self.servers.values().filter_map(Server::report);
+            self.correction.review(caches.map(|report| report.capacity).fold(0, u64::saturating_add));
         }
-        server.cache = report.map_or(Cache::Unavailable, Cache::Known);
         self.estimate_lengths();
         is_news
     }
@@ -164,12 +167,7 @@ impl CacheLedger {
         let chosen = with_prefix.min_by_key(|candidate| candidate.trials);
         let chosen = chosen.or_else(|| candidates.iter().min_by_key(|candidate| candidate.trials));
         let Some(&Candidate { server, .. }) = chosen else {
-            let known =
-                servers.iter().filter_map(|server| Some((server, self.servers.get(server)?.open.len())));
-            let shortest = known.min_by_key(|(_, trials)| *trials).map(|(server, _)| *server);
-            if let Some(server) = shortest.and_then(|server| self.servers.get_mut(&server)) {
-                server.correction.was_short();
-            }
+            self.correction.was_short();
             return None;
         };
         self.release(trial);
@@ -200,7 +198,7 @@ impl CacheLedger {
             Cache::Known(_) if server.open.is_empty() => true,
             Cache::Known(_) if server.queued >= QUEUED => false,
             Cache::Known(report) => {
-                self.forecast(server, report, Some(kind)) <= server.correction.size(report.capacity)
+                self.forecast(server, report, Some(kind)) <= self.correction.size(report.capacity)
             }
         }
     }
@@ -239,9 +237,7 @@ impl CacheLedger {
             _ => 0,
         };
         open.tokens = call.prompt.saturating_add(call.answer);
-        if let Some(server) = self.servers.get_mut(&server) {
-            server.correction.expect(expected);
-        }
+        self.correction.expect(expected);
     }
 
     /// Moves a trial whose server takes no calls any more. Nothing of it is in the cache of the new one.
@@ -276,7 +272,7 @@ impl CacheLedger {
         let report = server.report();
         Some(CacheStatus {
             report,
-            limit: report.map(|report| server.correction.size(report.capacity)),
+            limit: report.map(|report| self.correction.size(report.capacity)),
             forecast: report.map_or(0, |report| self.forecast(server, report, None)),
             trials: server.open.len(),
         })

@@ -1,5 +1,7 @@
 //! Reads vLLM's `/metrics` (Prometheus text), as far as it describes the KV cache.
 
+use std::ops::AddAssign;
+
 /// The metric whose labels have the size of the KV cache.
 const CONFIG: &str = "vllm:cache_config_info";
 /// The largest KV cache that is believed, in tokens.
@@ -42,7 +44,43 @@ pub enum UnusableReport {
     },
 }
 
+/// What happened at a server between two reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Progress {
+    /// The prompt tokens that were looked up in the cache.
+    pub(super) queries: u64,
+    /// The prompt tokens that were found.
+    pub(super) hits: u64,
+    pub(super) preemptions: u64,
+    /// The seconds in which requests waited for their first token, summed over the requests.
+    pub(super) waited: f64,
+    /// The seconds between the reports.
+    pub(super) seconds: f64,
+}
+
+impl AddAssign for Progress {
+    fn add_assign(&mut self, other: Self) {
+        self.queries = self.queries.saturating_add(other.queries);
+        self.hits = self.hits.saturating_add(other.hits);
+        self.preemptions = self.preemptions.saturating_add(other.preemptions);
+        self.waited += other.waited;
+        self.seconds += other.seconds;
+    }
+}
+
 impl CacheReport {
+    /// Returns the progress since an earlier report, this many seconds ago. `None` if the counts have fallen, because the
+    /// server has started again.
+    pub(super) fn since(&self, before: &Self, seconds: f64) -> Option<Progress> {
+        Some(Progress {
+            queries: self.queries.checked_sub(before.queries)?,
+            hits: self.hits.checked_sub(before.hits)?,
+            preemptions: self.preemptions.checked_sub(before.preemptions)?,
+            waited: (self.first_token_seconds - before.first_token_seconds).max(0.0),
+            seconds: seconds.max(0.0),
+        })
+    }
+
     /// Reads the text of `/metrics`. Lines that are not understood count as missing.
     ///
     /// # Errors

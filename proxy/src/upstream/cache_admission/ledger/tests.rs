@@ -57,18 +57,21 @@ fn no_trial_is_admitted_before_the_server_has_answered() {
     assert!(ledger.report(ONE, report(1 << 20), 0.0), "news");
 }
 
+/// Returns the number of trials of this length that fit at a server at once. Half a block of each is empty.
+fn fitting(ledger: &CacheLedger, length: u64) -> u64 {
+    ledger.status(ONE).unwrap().limit.unwrap() / (length + 8)
+}
+
 #[test]
 fn a_few_trials_are_admitted_before_any_has_ended_and_then_as_many_as_fit() {
     let mut ledger = ledger(&[ONE], 8000);
-    assert_eq!(
-        admit_all(&mut ledger, "a", &[ONE]).len(),
-        3,
-        "half a block each leaves no room for the fourth"
-    );
-    (0..3).for_each(|number| ledger.release(&trial(number)));
+    let first = admit_all(&mut ledger, "a", &[ONE]).len();
+    assert_eq!(first as u64, fitting(&ledger, 8000 / FIRST_SHARE));
+    (0..first).for_each(|number| ledger.release(&trial(number)));
     run_some(&mut ledger, "a", 100, 900);
-    // 100 tokens are shared, and each trial has 900 of its own and half a block.
-    assert_eq!(admit_all(&mut ledger, "a", &[ONE]).len(), 8);
+    let then = admit_all(&mut ledger, "a", &[ONE]).len() as u64;
+    // 100 tokens are shared, and each trial has 900 of its own. A quarter may be longer, because so few are known.
+    assert!((fitting(&ledger, 1200)..=fitting(&ledger, 900)).contains(&then), "{then}");
 }
 
 #[test]
@@ -134,17 +137,16 @@ fn a_queue_that_remains_admits_no_further_trial() {
 }
 
 #[test]
-fn tokens_that_are_computed_again_leave_less_room() {
-    let mut ledger = ledger(&[ONE], 1000);
-    ledger.report(ONE, report(1000), 0.0);
+fn preemptions_leave_less_room_at_all_servers() {
+    let mut ledger = ledger(&[ONE, OTHER], 1000);
     ledger.admit(&trial(0), "a", &[ONE]).unwrap();
-    let call = |prompt| EndedCall { prompt, answer: 100, continues: true };
-    ledger.ended_call(&trial(0), ONE, call(500));
-    ledger.ended_call(&trial(0), ONE, call(700));
-    ledger.ended_call(&trial(0), ONE, call(900));
-    let thrashing = CacheReport { queries: 2100, hits: 200, ..report(1000).unwrap() };
-    ledger.report(ONE, Some(thrashing), 0.0);
-    assert_eq!(ledger.status(ONE).unwrap().limit, Some(900));
+    let before = ledger.status(OTHER).unwrap().limit.unwrap();
+    for prompt in [500, 700, 900, 1100] {
+        ledger.ended_call(&trial(0), ONE, EndedCall { prompt, answer: 100, continues: true });
+    }
+    let preempting = CacheReport { queries: 2100, hits: 2000, preemptions: 3, ..report(1000).unwrap() };
+    ledger.report(ONE, Some(preempting), 1.0);
+    assert!(ledger.status(OTHER).unwrap().limit.unwrap() < before);
 }
 
 #[derive(Clone, Debug)]
