@@ -5,7 +5,7 @@
 # $1: the start of the agent's time, in seconds since 1970. $2: the directory of the tests. $3: the parent of the log
 # directories. $4: the working directory. $5: "system" to look outside these directories too. $6: "tests" if the task
 # mentions the directory of the tests, and may expect files of the agent there. $7: "kill" to end the agent's processes.
-# $8: the start of the agent's time in ticks since boot, or else "ago" and its distance from now in ticks of 10 ms.
+# $8: the start of the agent's time in ticks of 10 ms since boot, or else "since" and its milliseconds since 1970.
 since=$1 tests=$2 logs=$3 workdir=$4 scope=$5 expected=$6 kill=$7 ticks=$8
 verifier=$logs/verifier
 
@@ -188,9 +188,20 @@ remove() {
 }
 
 case $ticks in
-ago*)
-  uptime=; read -r uptime rest </proc/uptime
-  ticks=$((${uptime%.*}${uptime#*.} - ${ticks#ago}))
+since*)
+  moment=${ticks#since}
+  now=$(date +%s%3N 2>/dev/null)
+  case $now in
+  '' | *[!0-9]*)
+    # The boot time has whole seconds. The result is up to a second early, so that no process of the agent is missed.
+    while read -r key boot rest; do [ "$key" != btime ] || break; done </proc/stat
+    ticks=$((moment / 10 - boot * 100 - 100))
+    ;;
+  *)
+    uptime=; read -r uptime rest </proc/uptime
+    ticks=$((${uptime%.*}${uptime#*.} - (now - moment) / 10))
+    ;;
+  esac
   ;;
 esac
 list_agents

@@ -15,9 +15,6 @@ const SCRIPT: &str = include_str!("inspect.sh");
 const LIMIT: Duration = Duration::from_secs(60);
 /// Prints the start of its own process in ticks since boot.
 const OWN_START: &str = "line=; read -r line </proc/$$/stat; set -- ${line##*) }; echo ${20}";
-/// The ticks of 10 ms in which Linux reports the start of processes.
-const TICK_MS: i64 = 10;
-
 /// A moment, in ticks of 10 ms since the boot of the environment's machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticks(u64);
@@ -28,7 +25,7 @@ pub(crate) struct Inspector<'a> {
     pub(crate) rules: &'a Rules,
     /// When the agent's time began.
     pub(crate) since: Timestamp,
-    /// The same moment on the clock of processes. `None` if it must be derived from the clock of this host.
+    /// The same moment on the clock of processes. `None` if the script must derive it from `since`.
     pub(crate) ticks: Option<Ticks>,
     /// Whether the agent's processes are ended.
     pub(crate) kills: bool,
@@ -75,10 +72,10 @@ impl Inspector<'_> {
         let paths = environment.paths();
         // Files of this host change for other reasons than an agent.
         let scope = if environment.kind() == EnvironmentKind::Docker { "system" } else { "" };
-        let ago = Timestamp::now().as_millisecond() - self.since.as_millisecond();
+        // The script converts the moment, because it may start late on a busy machine.
         let ticks = match self.ticks {
             Some(Ticks(ticks)) => ticks.to_string(),
-            None => format!("ago{}", ago.max(0) / TICK_MS),
+            None => format!("since{}", self.since.as_millisecond()),
         };
         let since = self.since.as_second().to_string();
         let arguments: [&str; 8] = [
