@@ -46,7 +46,7 @@ async fn a_trainer_submits_groups_and_takes_their_tokens_within_its_budget() {
     let task = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tasks/hello-prebuilt");
     let (upstream, sampling) = (format!("{}/v1", vllm()), sampling.to_string());
     let jobs = dir.path().display().to_string();
-    let work = ["serve", "-p", task, "-a", "terminal", "-e", "docker", "-n", "2", "--upstream", &upstream];
+    let work = ["serve", "-p", task, "-a", "terminal", "-e", "docker", "-n", "auto:2", "--upstream", &upstream];
     let place = ["--jobs-dir", &jobs, "--job-name", &name, "--admin", "127.0.0.1:0", "--sampling", &sampling];
     let pace = ["--max-staleness", "1", "--groups-per-step", "1"];
     let service = Server::start(&[&work[..], &place, &pace].concat(), 1);
@@ -79,6 +79,12 @@ async fn a_trainer_submits_groups_and_takes_their_tokens_within_its_budget() {
     taken.sort();
     groups.sort();
     assert_eq!(taken, groups);
+    // The cache of the real vLLM is known, and no trial has kept its place.
+    let upstreams = http_client().get(format!("{url}/v1/upstreams")).send().await.unwrap();
+    let upstreams: Value = upstreams.json().await.unwrap();
+    let cache = &upstreams[0]["kv_cache"];
+    assert!(cache["capacity_tokens"].as_u64() > Some(0), "{upstreams}");
+    assert_eq!(cache["open_trials"], 0, "{upstreams}");
 
     let checked = check(&dir.path().join(&name).join("data"));
     assert!(checked.status.success(), "{}{}", text(&checked.stdout), text(&checked.stderr));
