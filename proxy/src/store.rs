@@ -120,10 +120,21 @@ pub(crate) struct Forgotten {
 pub(crate) struct StoreThread {
     writer: std::thread::JoinHandle<Result<(), StoreError>>,
     syncer: std::thread::JoinHandle<()>,
+    is_ending: EndOnPurpose,
     queue: mpsc::Sender<Entry>,
-    is_ending: Arc<AtomicBool>,
     /// The lock of the data directory. It is released after the threads have ended.
     _lock: lock::DirLock,
+}
+
+/// Tells the threads of the store, once it is dropped, that their end is no failure. A start that fails drops it before the
+/// queue ends.
+#[derive(Debug)]
+struct EndOnPurpose(Arc<AtomicBool>);
+
+impl Drop for EndOnPurpose {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// An entry of the store's queue.
@@ -264,7 +275,7 @@ impl QueueSlot {
 impl StoreThread {
     /// Waits until every accepted event is written, and every reserved place is used or dropped. Blocks.
     pub(crate) fn finish(self) -> Result<(), StoreError> {
-        self.is_ending.store(true, Ordering::Relaxed);
+        drop(self.is_ending);
         // If the receiving task has ended already, there is nothing left to stop.
         let _ = self.queue.blocking_send(Entry::Finish);
         let written = self.writer.join().unwrap_or(Err(StoreError::Closed));

@@ -54,6 +54,17 @@ fn auto_concurrency_needs_the_proxy_of_the_job() {
 }
 
 #[test]
+fn a_proxy_that_cannot_start_gives_its_cause_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (url, at) = ("http://127.0.0.1:1", "127.0.0.1:0");
+    let args =
+        ["proxy", "--upstream", url, "--listen", at, "--admin", at, "--data", "data", "--tokenizer", "none"];
+    let ended = run(dir.path(), &args);
+    assert!(ended.code == Some(2) && ended.stderr.contains("none/tokenizer.json"), "{ended:?}");
+    assert!(!ended.stderr.contains("capture store"), "{ended:?}");
+}
+
+#[test]
 fn a_misspelt_name_is_answered_with_the_nearest() {
     for (args, expected) in [
         (["-a", "claude"], "did you mean \"claude-code\"?"),

@@ -46,7 +46,8 @@ async fn a_trainer_submits_groups_and_takes_their_tokens_within_its_budget() {
     let task = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tasks/hello-prebuilt");
     let (upstream, sampling) = (format!("{}/v1", vllm()), sampling.to_string());
     let jobs = dir.path().display().to_string();
-    let work = ["serve", "-p", task, "-a", "terminal", "-e", "docker", "-n", "auto:2", "--upstream", &upstream];
+    let work =
+        ["serve", "-p", task, "-a", "terminal", "-e", "docker", "-n", "auto:2", "--upstream", &upstream];
     let place = ["--jobs-dir", &jobs, "--job-name", &name, "--admin", "127.0.0.1:0", "--sampling", &sampling];
     let pace = ["--max-staleness", "1", "--groups-per-step", "1"];
     let service = Server::start(&[&work[..], &place, &pace].concat(), 1);

@@ -17,7 +17,7 @@ use super::write::log::{Log, Segment};
 use super::write::priority::lower_priority;
 use super::write::writer::Writer;
 use super::{CALLS, CallEntry, Event, Forgotten, GroupClosed, PLACES, PolicyChange, RecoveredTrial};
-use super::{Store, StoreError, StoreSettings, StoreThread, lock};
+use super::{EndOnPurpose, Store, StoreError, StoreSettings, StoreThread, lock};
 use crate::common::clock;
 
 /// The size in bytes beyond which a segment is followed by another.
@@ -120,7 +120,7 @@ impl Store {
         let syncer = thread("capture-sync").spawn(sync).map_err(|error| refused(&error))?;
         let calls = Arc::new(Semaphore::new(CALLS));
         let store = Self { queue: queue.clone(), calls, health, index, dir: data_dir.into() };
-        let thread = StoreThread { writer, syncer, queue, is_ending, _lock: lock };
+        let thread = StoreThread { writer, syncer, is_ending: EndOnPurpose(is_ending), queue, _lock: lock };
         Ok(OpenedStore {
             store,
             thread,

@@ -322,7 +322,7 @@ impl Pool {
         self.cache.as_ref()?.ledger().status(replica)
     }
 
-    /// Notes the length of a trial's conversation after a call.
+    /// Records the length of a trial's conversation after a call.
     pub(crate) fn call_ended(&self, records: &[Arc<Call>]) {
         let (Some(cache), Some(record)) = (&self.cache, records.first()) else { return };
         // A trial that was forgotten uses no cache any more.
