@@ -21,38 +21,23 @@ pub(crate) struct Shape {
     pub(crate) tool_time: f64,
 }
 
+/// Agents that read much and think little.
+const CODING: Shape = Shape {
+    name: "coding agents",
+    blocks: 16_384,
+    samples: 8,
+    first_prompt: 3000.0,
+    turns: 14.0,
+    tool_output: 700.0,
+    answer: 180.0,
+    tool_time: 4.0,
+};
+
 /// Typical shapes: agents that read much and think little, and the reverse, with small and large caches.
 pub(crate) const SHAPES: [Shape; 4] = [
-    Shape {
-        name: "coding agents",
-        blocks: 16_384,
-        samples: 8,
-        first_prompt: 3000.0,
-        turns: 14.0,
-        tool_output: 700.0,
-        answer: 180.0,
-        tool_time: 4.0,
-    },
-    Shape {
-        name: "the same, quarter of the cache",
-        blocks: 4096,
-        samples: 8,
-        first_prompt: 3000.0,
-        turns: 14.0,
-        tool_output: 700.0,
-        answer: 180.0,
-        tool_time: 4.0,
-    },
-    Shape {
-        name: "slow tools",
-        blocks: 16_384,
-        samples: 8,
-        first_prompt: 3000.0,
-        turns: 14.0,
-        tool_output: 700.0,
-        answer: 180.0,
-        tool_time: 20.0,
-    },
+    CODING,
+    Shape { name: "the same, quarter of the cache", blocks: 4096, ..CODING },
+    Shape { name: "slow tools", tool_time: 20.0, ..CODING },
     Shape {
         name: "long answers",
         blocks: 8192,
