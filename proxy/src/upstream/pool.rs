@@ -1,5 +1,7 @@
 //! Chooses the replica of a call, and another replica if the first does not answer.
 
+mod homes;
+
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -7,18 +9,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use dashmap::DashMap;
 use http::{HeaderMap, Method, Response, StatusCode};
-use rolltap_rollout::call::Call;
 use rolltap_rollout::ids::TrialId;
 
 use super::body::{Lease, Load, UpstreamBody};
-use super::cache_admission::ledger::CacheStatus;
-use super::cache_admission::{self, CacheAdmission};
+use super::cache_admission::CacheAdmission;
 use super::health::watch;
 use super::http1::{Connections, ServerTls};
 use super::replica::{Outgoing, Replica, ReplicaId};
 use super::send_error::{SendError, SendFailure};
 use super::session::{Session, UsedSessions};
-use super::session_end::{SessionEnd, SessionEnds};
+use super::session_end::SessionEnds;
 use super::tls::Connector;
 use super::{Address, IdsPlace, ModelCard};
 use crate::common::metrics::{FlawCounts, UpstreamCounts};
@@ -292,45 +292,6 @@ impl Pool {
         Some(chosen)
     }
 
-    /// Whether a trial may open beside the open ones. Its own replica is then the one where it fits.
-    pub(super) fn admit(&self, trial: &TrialId, kind: &str) -> bool {
-        let Some(cache) = &self.cache else { return true };
-        let replicas = self.replicas();
-        let eligible: Vec<_> =
-            replicas.iter().filter(|replica| replica.takes_calls()).map(|replica| replica.id).collect();
-        let chosen = cache.ledger().admit(trial, kind, &eligible);
-        let replica = chosen.and_then(|id| replicas.into_iter().find(|replica| replica.id == id));
-        let is_admitted = replica.is_some();
-        if let Some(replica) = replica {
-            self.settle(trial, replica);
-        }
-        is_admitted
-    }
-
-    /// Makes a replica the trial's own.
-    fn settle(&self, trial: &TrialId, replica: Arc<Replica>) {
-        replica.trials.fetch_add(1, Ordering::Relaxed);
-        let home = Home { replica, sessions: UsedSessions::default() };
-        // The trial may have had a replica that takes no calls, or that of a concurrent first call.
-        if let Some(before) = self.homes.insert(trial.clone(), home) {
-            self.leave(trial, before);
-        }
-    }
-
-    /// Returns the state of a replica's KV cache, if trials are admitted by it.
-    pub(crate) fn cache_status(&self, replica: ReplicaId) -> Option<CacheStatus> {
-        self.cache.as_ref()?.ledger().status(replica)
-    }
-
-    /// Records the length of a trial's conversation after a call.
-    pub(crate) fn call_ended(&self, records: &[Arc<Call>]) {
-        let (Some(cache), Some(record)) = (&self.cache, records.first()) else { return };
-        // A trial that was forgotten uses no cache any more.
-        if let (Some(call), Some(home)) = (cache_admission::of_call(records), self.home(&record.trial_id)) {
-            cache.ledger().ended_call(&record.trial_id, home.id, call);
-        }
-    }
-
     fn none_takes_calls(&self) -> SendError {
         let replicas = self.replicas();
         let reason = |replica: &Arc<Replica>| {
@@ -342,27 +303,6 @@ impl Pool {
             [] => SendError::NoneTakesCalls("the proxy has none; name one with --upstream".to_owned()),
             some => SendError::NoneTakesCalls(some.iter().map(reason).collect::<Vec<_>>().join(", ")),
         }
-    }
-
-    /// Forgets the replica of a trial that makes no further call, and announces the end of its sessions.
-    pub(crate) fn forget(&self, trial: &TrialId) {
-        if let Some((_, home)) = self.homes.remove(trial) {
-            self.leave(trial, home);
-        }
-        if let Some(cache) = &self.cache {
-            cache.ledger().release(trial);
-            cache.notify();
-        }
-    }
-
-    fn leave(&self, trial: &TrialId, Home { replica, sessions }: Home) {
-        replica.trials.fetch_sub(1, Ordering::Relaxed);
-        self.session_ends.add(SessionEnd { replica, trial: trial.clone(), sessions });
-    }
-
-    /// Returns the trial's own replica.
-    fn home(&self, trial: &TrialId) -> Option<Arc<Replica>> {
-        self.homes.get(trial).map(|home| Arc::clone(&home.replica))
     }
 
     /// Whether the trial's replica accepts prompts as ids, as far as is known.
