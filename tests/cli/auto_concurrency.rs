@@ -65,8 +65,8 @@ fn job(dir: &Path, sim: &[&str], command: &str, more: &[&str]) -> (Ended, Value,
 async fn conversations_stay_in_a_small_cache_until_they_end() {
     let dir = tempfile::tempdir().unwrap();
     (0..16).for_each(|number| task(dir.path(), number));
-    // The cache has 4,800 tokens, and a conversation grows to about 1,250.
-    let (ended, result, _sim, url) = job(dir.path(), &["--kv-blocks", "301"], CONVERSES, &["-n", "auto:12"]);
+    // The cache has 6,400 tokens, and a conversation grows to about 1,250.
+    let (ended, result, _sim, url) = job(dir.path(), &["--kv-blocks", "401"], CONVERSES, &["-n", "auto:12"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(result["stats"]["n_completed_trials"], 16, "{result}");
     assert_eq!(result["stats"]["n_errored_trials"], 0, "{result}");
