@@ -1,6 +1,6 @@
 //! Shared test support of all crates: time limits that fit the machine ([`limit`]), waits for conditions ([`until`],
 //! [`eventually`]), sample sizes that fit the tier ([`sample`]), HTTP clients ([`http_client`]), certificates
-//! ([`TestAuthority`]), ports ([`free_port`]), rows ([`rollout_row`]) and fuzz targets ([`fuzz!`]). `scripts/test` sets the environment variables
+//! ([`TestAuthority`]), ports ([`free_port`]), NATS servers ([`NatsServers`]), rows ([`rollout_row`]) and fuzz targets ([`fuzz!`]). `scripts/test` sets the environment variables
 //! that limits and sample sizes read. Without them a test runs as on a quiet machine, in the default tier.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails panics")]
@@ -9,6 +9,7 @@ mod certificates;
 pub mod fuzz;
 mod generated;
 mod http;
+mod nats;
 mod port;
 mod rows;
 mod slowness;
@@ -18,6 +19,7 @@ mod wait;
 pub use certificates::{TestAuthority, TestCertificate};
 pub use generated::is_current;
 pub use http::{client_builder, client_trusting, get, http_client, tls_trusting};
+pub use nats::NatsServers;
 pub use port::free_port;
 pub use rows::{PROMPT, rollout_row, write_jsonl};
 pub use slowness::limit;

@@ -1,0 +1,342 @@
+//! The connection to NATS, and the record that identifies a cluster.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use async_nats::jetstream::kv::{self, CreateErrorKind, Store};
+use async_nats::jetstream::{self, Context, stream};
+use async_nats::{ConnectOptions, ServerAddr};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// The time in which NATS must answer a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time in which NATS must create a bucket or a stream, for which its servers elect a leader.
+const CREATE_TIMEOUT: Duration = Duration::from_secs(15);
+/// The time in which a connection must be established at the start.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pause between two attempts to reconnect.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(200);
+/// The version of the records in the bucket.
+const FORMAT: u32 = 1;
+/// The key of the record that identifies the cluster.
+const CLUSTER_KEY: &str = "cluster";
+
+/// How a node reaches the NATS servers of its cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterSettings {
+    /// NATS servers of one NATS cluster, as `nats://[USER:PASSWORD@]HOST[:PORT]` or `tls://…`.
+    pub servers: Vec<ServerAddr>,
+    /// The name of the rolltap cluster. Clusters with different names share nothing.
+    pub name: ClusterName,
+    /// The number of NATS servers that have a copy of each record.
+    pub replicas: usize,
+    /// A file with NATS credentials (`.creds`), or with the seed of an NKey.
+    pub credentials: Option<PathBuf>,
+    /// Certificates of authorities that may have signed the certificates of the servers, besides those of the system.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// The name of a cluster: 1 to 32 letters, digits, `-` and `_`, which is a part of names in NATS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterName(String);
+
+/// A text that is no name of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the name of a cluster has 1 to 32 letters, digits, '-' and '_', which {0:?} has not")]
+pub struct InvalidClusterName(String);
+
+impl Default for ClusterName {
+    fn default() -> Self {
+        Self("rolltap".to_owned())
+    }
+}
+
+impl FromStr for ClusterName {
+    type Err = InvalidClusterName;
+
+    fn from_str(name: &str) -> Result<Self, InvalidClusterName> {
+        let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        if (1..=32).contains(&name.len()) && name.bytes().all(is_valid) {
+            Ok(Self(name.to_owned()))
+        } else {
+            Err(InvalidClusterName(name.to_owned()))
+        }
+    }
+}
+
+impl fmt::Display for ClusterName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why a node cannot use its cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// A file of the settings cannot be read.
+    #[error("cannot read {path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+    /// No server accepts the connection.
+    #[error(
+        "cannot connect to NATS at {servers}: {reason}; start nats-server with JetStream (`nats-server -js`), or correct \
+         --cluster"
+    )]
+    Unreachable {
+        /// The addresses.
+        servers: String,
+        /// The error of the client.
+        reason: String,
+    },
+    /// The request was refused or not answered.
+    #[error("NATS at {servers} cannot {action}: {reason}{remedy}")]
+    Refused {
+        /// The addresses.
+        servers: String,
+        /// What was asked for, as a verb with its object.
+        action: String,
+        /// The error of the server or the client.
+        reason: String,
+        /// What to do, after `; `, or nothing.
+        remedy: &'static str,
+    },
+    /// The bucket was made by a rolltap with other records, or by another program.
+    #[error(
+        "the bucket {bucket} of NATS is not a cluster that this rolltap can join: {reason}; give another --cluster-name"
+    )]
+    Foreign {
+        /// The name of the bucket.
+        bucket: String,
+        /// What is wrong with the record.
+        reason: String,
+    },
+}
+
+/// The record that identifies a cluster. It never changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct ClusterRecord {
+    /// The version of all records in the bucket.
+    format: u32,
+    id: Uuid,
+    /// The number of shards.
+    shards: u32,
+}
+
+/// A connection to the NATS servers of a cluster.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    context: Context,
+    servers: String,
+    name: ClusterName,
+    replicas: usize,
+    bucket: Store,
+    id: Uuid,
+}
+
+/// Connects to NATS, and creates the bucket of the cluster if it is the first node.
+///
+/// # Errors
+/// Fails if no server answers within ten seconds, if JetStream is not available, and if the bucket has records of another
+/// format.
+pub async fn connect(settings: &ClusterSettings) -> Result<Cluster, ClusterError> {
+    let servers = shown(&settings.servers);
+    let unreachable = |reason: String| ClusterError::Unreachable { servers: servers.clone(), reason };
+    let connecting = options(settings)?.connect(&settings.servers[..]);
+    let client = match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
+        Ok(connected) => connected.map_err(|error| unreachable(error.to_string()))?,
+        Err(_) => return Err(unreachable(format!("no answer in {CONNECT_TIMEOUT:?}"))),
+    };
+    let context = jetstream::ContextBuilder::new().timeout(REQUEST_TIMEOUT).build(client);
+    let name = settings.name.clone();
+    let unjoined = Unjoined { context, servers, name, replicas: settings.replicas };
+    unjoined.join().await
+}
+
+/// Returns the addresses without passwords.
+fn shown(servers: &[ServerAddr]) -> String {
+    let addresses: Vec<String> =
+        servers.iter().map(|server| format!("{}:{}", server.host(), server.port())).collect();
+    addresses.join(", ")
+}
+
+fn options(settings: &ClusterSettings) -> Result<ConnectOptions, ClusterError> {
+    let mut options = ConnectOptions::new()
+        .name("rolltap")
+        .connection_timeout(CONNECT_TIMEOUT / 2)
+        .request_timeout(Some(REQUEST_TIMEOUT))
+        .ping_interval(Duration::from_secs(5))
+        // The default grows to four seconds, which is as long as a lease.
+        .reconnect_delay_callback(|attempts| if attempts == 0 { Duration::ZERO } else { RECONNECT_PAUSE })
+        .event_callback(|event| async move { tracing::debug!(%event, "the connection to NATS changed") });
+    if let Some(path) = &settings.credentials {
+        let unreadable = |source| ClusterError::File { path: path.clone(), source };
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        options = if text.contains("NATS USER JWT") {
+            options.credentials(&text).map_err(unreadable)?
+        } else {
+            options.nkey(text.trim().to_owned())
+        };
+    }
+    if let Some(path) = &settings.ca_file {
+        options = options.add_root_certificates(path.clone());
+    }
+    Ok(options)
+}
+
+/// A connection before the bucket of the cluster is known.
+struct Unjoined {
+    context: Context,
+    servers: String,
+    name: ClusterName,
+    replicas: usize,
+}
+
+impl Unjoined {
+    async fn join(self) -> Result<Cluster, ClusterError> {
+        let bucket_name = format!("rolltap-{}", self.name);
+        let bucket = match self.context.get_key_value(&bucket_name).await {
+            Ok(bucket) => bucket,
+            Err(_) => self.create_bucket(&bucket_name).await?,
+        };
+        let own = ClusterRecord { format: FORMAT, id: Uuid::now_v7(), shards: 1 };
+        let record = match bucket.create(CLUSTER_KEY, json(&own)).await {
+            Ok(_) => own,
+            Err(error) if error.kind() == CreateErrorKind::AlreadyExists => self.read_record(&bucket).await?,
+            Err(error) => return Err(self.refused("write the record of the cluster", &error, "")),
+        };
+        let foreign = |reason| ClusterError::Foreign { bucket: bucket_name, reason };
+        if record.format != FORMAT {
+            let reason = format!("its records have format {}, and this rolltap has {FORMAT}", record.format);
+            return Err(foreign(reason));
+        }
+        if record.shards != 1 {
+            return Err(foreign(format!("it has {} shards, and this rolltap supports one", record.shards)));
+        }
+        let Self { context, servers, name, replicas } = self;
+        Ok(Cluster { context, servers, name, replicas, bucket, id: record.id })
+    }
+
+    async fn create_bucket(&self, name: &str) -> Result<Store, ClusterError> {
+        let config = kv::Config {
+            bucket: name.to_owned(),
+            description: "The leases of a rolltap cluster".to_owned(),
+            history: 1,
+            num_replicas: self.replicas,
+            storage: stream::StorageType::File,
+            ..kv::Config::default()
+        };
+        let created = patient(&self.context).create_key_value(config).await;
+        created.map_err(|error| self.refused("create the bucket of the cluster", &error, REPLICAS_REMEDY))
+    }
+
+    async fn read_record(&self, bucket: &Store) -> Result<ClusterRecord, ClusterError> {
+        let read = bucket.get(CLUSTER_KEY).await;
+        let bytes = read.map_err(|error| self.refused("read the record of the cluster", &error, ""))?;
+        serde_json::from_slice(&bytes.unwrap_or_default()).map_err(|error| ClusterError::Foreign {
+            bucket: bucket.name.clone(),
+            reason: format!("its key {CLUSTER_KEY:?} has no record of a cluster: {error}"),
+        })
+    }
+
+    fn refused(&self, action: &str, reason: &dyn fmt::Display, remedy: &'static str) -> ClusterError {
+        let (servers, action) = (self.servers.clone(), action.to_owned());
+        ClusterError::Refused { servers, action, reason: reason.to_string(), remedy }
+    }
+}
+
+/// The remedy when a bucket or stream cannot be created. Too few servers for the replicas are by far the most frequent cause.
+const REPLICAS_REMEDY: &str = "; --cluster-replicas N needs N NATS servers with JetStream, and `--cluster-replicas 1` keeps a single copy";
+
+impl Cluster {
+    /// The identity of the cluster, which its first node chose.
+    pub fn id(&self) -> Uuid {
+        self.id
+    }
+
+    /// The name of the cluster.
+    pub fn name(&self) -> &ClusterName {
+        &self.name
+    }
+
+    pub(crate) fn bucket(&self) -> &Store {
+        &self.bucket
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The largest message that the server accepts, in bytes.
+    pub(crate) fn max_payload(&self) -> usize {
+        self.context.client().server_info().max_payload
+    }
+
+    /// Opens the stream, and creates it if it is missing.
+    pub(crate) async fn stream(&self, name: String, subject: String) -> Result<stream::Stream, ClusterError> {
+        if let Ok(existing) = self.context.get_stream(&name).await {
+            return Ok(existing);
+        }
+        let config = stream::Config {
+            name: name.clone(),
+            subjects: vec![subject],
+            storage: stream::StorageType::File,
+            num_replicas: self.replicas,
+            // A message that no longer fits is refused, and nothing is dropped for it.
+            discard: stream::DiscardPolicy::New,
+            // Messages are deleted by the holder of the shard alone.
+            deny_delete: true,
+            duplicate_window: Duration::ZERO,
+            ..stream::Config::default()
+        };
+        let created = patient(&self.context).get_or_create_stream(config).await;
+        created.map_err(|error| self.refused(&format!("create the stream {name}"), &error, REPLICAS_REMEDY))
+    }
+
+    pub(crate) fn refused(
+        &self,
+        action: &str,
+        reason: &dyn fmt::Display,
+        remedy: &'static str,
+    ) -> ClusterError {
+        let (servers, action) = (self.servers.clone(), action.to_owned());
+        ClusterError::Refused { servers, action, reason: reason.to_string(), remedy }
+    }
+}
+
+/// Returns a context for requests that take long.
+fn patient(context: &Context) -> Context {
+    jetstream::ContextBuilder::new().timeout(CREATE_TIMEOUT).build(context.client())
+}
+
+/// Encodes a record. A record has no map with keys other than strings, so the encoding cannot fail.
+pub(crate) fn json(record: &impl Serialize) -> bytes::Bytes {
+    serde_json::to_vec(record).unwrap_or_default().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_a_part_of_the_names_of_nats() {
+        for good in ["rolltap", "a", "A-1_b"] {
+            assert_eq!(good.parse::<ClusterName>().unwrap().to_string(), good);
+        }
+        for bad in ["", "a.b", "a b", "ä", "*", &"x".repeat(33)] {
+            assert!(bad.parse::<ClusterName>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_shown_without_passwords() {
+        let servers = ["nats://user:secret@one:1".parse().unwrap(), "two".parse().unwrap()];
+        assert_eq!(shown(&servers), "one:1, two:4222");
+    }
+}

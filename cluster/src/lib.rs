@@ -1,0 +1,16 @@
+//! What several rolltap nodes share. Everything is in NATS JetStream: a key-value bucket with the lease of each shard, and a
+//! stream per shard with its replicated log.
+//!
+//! A node [`connect`]s, waits for the [`lease`] of a shard, reads the shard's [`log`], and fences the previous holder with
+//! the first message of its own epoch. Then a [`publisher`] appends to the log for as long as the lease is held.
+//!
+//! This crate knows no captures. The log is a sequence of bytes that belong at an offset of a numbered segment.
+
+mod cluster;
+pub mod lease;
+pub mod log;
+mod message;
+pub mod publisher;
+
+pub use cluster::{Cluster, ClusterError, ClusterName, ClusterSettings, InvalidClusterName, connect};
+pub use message::{ForeignMessage, WriterId};

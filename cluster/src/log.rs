@@ -1,0 +1,146 @@
+//! The replicated log of a shard: a JetStream stream that one node appends to.
+//!
+//! Each message is published with the sequence number that the stream must have before it. So a node whose knowledge of
+//! the stream is old can append nothing. A new holder of the shard first reads the whole log, and then appends the message of
+//! its epoch. From then on the sequence that any earlier holder expects is wrong, whenever its messages arrive.
+
+use async_nats::jetstream::consumer::pull::OrderedConfig;
+use async_nats::jetstream::consumer::{DeliverPolicy, ReplayPolicy};
+use async_nats::jetstream::context::PublishErrorKind;
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::Stream;
+use futures_util::StreamExt;
+
+use crate::cluster::{Cluster, ClusterError};
+pub use crate::message::LogEntry;
+use crate::message::{ForeignMessage, LogMessage, WriterId};
+use crate::publisher::Publisher;
+
+/// The log of a shard, before this node may append to it.
+#[derive(Debug)]
+pub struct ShardLog {
+    cluster: Cluster,
+    pub(crate) stream: Stream,
+    pub(crate) subject: String,
+    /// The sequence number of the last message that was read.
+    last: u64,
+}
+
+/// Why a log cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError<E> {
+    /// NATS failed.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// A message is not of this format.
+    #[error(
+        "message {sequence} of the stream {stream} cannot be read: {reason}; give another --cluster-name, or use the newer rolltap that wrote it"
+    )]
+    Foreign {
+        /// The stream.
+        stream: String,
+        /// The sequence number.
+        sequence: u64,
+        /// What is wrong.
+        reason: ForeignMessage,
+    },
+    /// The reader of the entries failed.
+    #[error("message {sequence} of the stream {stream} cannot be applied: {reason}")]
+    Applied {
+        /// The stream.
+        stream: String,
+        /// The sequence number.
+        sequence: u64,
+        /// The error of the reader.
+        reason: E,
+    },
+}
+
+impl ShardLog {
+    /// Opens the log of a shard, and creates its stream if it is missing.
+    pub async fn open(cluster: &Cluster, shard: u32) -> Result<Self, ClusterError> {
+        let name = format!("rolltap-{}-shard-{shard}", cluster.name());
+        let subject = format!("rolltap.{}.shard.{shard}", cluster.name());
+        let stream = cluster.stream(name, subject.clone()).await?;
+        Ok(Self { cluster: cluster.clone(), stream, subject, last: 0 })
+    }
+
+    /// Reads the log, and becomes its only writer. `apply` gets each entry in order.
+    ///
+    /// # Errors
+    /// Fails if NATS does not answer, if a message has another format, and with the first error of `apply`.
+    pub async fn claim<E>(
+        mut self,
+        epoch: u64,
+        mut apply: impl FnMut(LogEntry) -> Result<(), E>,
+    ) -> Result<Publisher, LogError<E>> {
+        let writer = WriterId::new();
+        loop {
+            self.read(&mut apply).await?;
+            let message = LogMessage { writer, number: 0, entry: LogEntry::Epoch(epoch) };
+            if let Some(sequence) = self.append_first(&message).await? {
+                return Ok(Publisher::start(self, writer, sequence));
+            }
+            // An earlier holder appended meanwhile, which it may until this node's first message.
+        }
+    }
+
+    /// Reads what follows the last message that was read, up to the end of the stream.
+    async fn read<E>(
+        &mut self,
+        apply: &mut impl FnMut(LogEntry) -> Result<(), E>,
+    ) -> Result<(), LogError<E>> {
+        let cannot = |action: &str, error: &dyn std::fmt::Display| self.cluster.refused(action, error, "");
+        let info = self.stream.get_info().await;
+        let state = info.map_err(|error| cannot("read the state of the log", &error))?.state;
+        // A stream without messages has a first sequence behind its last.
+        let is_empty = state.messages == 0 || state.last_sequence < state.first_sequence;
+        if is_empty || state.last_sequence <= self.last {
+            self.last = state.last_sequence;
+            return Ok(());
+        }
+        let config = OrderedConfig {
+            deliver_policy: DeliverPolicy::ByStartSequence {
+                start_sequence: (self.last + 1).max(state.first_sequence),
+            },
+            replay_policy: ReplayPolicy::Instant,
+            ..OrderedConfig::default()
+        };
+        let consumer = self.stream.create_consumer(config).await;
+        let consumer = consumer.map_err(|error| cannot("read the log", &error))?;
+        let mut messages = consumer.messages().await.map_err(|error| cannot("read the log", &error))?;
+        while self.last < state.last_sequence {
+            let Some(message) = messages.next().await else { break };
+            let message = message.map_err(|error| self.cluster.refused("read the log", &error, ""))?;
+            let info = message.info().map_err(|error| self.cluster.refused("read the log", &error, ""))?;
+            let sequence = info.stream_sequence;
+            let stream = || self.stream.cached_info().config.name.clone();
+            let decoded = LogMessage::decode(message.message.payload);
+            let decoded =
+                decoded.map_err(|reason| LogError::Foreign { stream: stream(), sequence, reason })?;
+            apply(decoded.entry).map_err(|reason| LogError::Applied {
+                stream: stream(),
+                sequence,
+                reason,
+            })?;
+            self.last = sequence;
+        }
+        Ok(())
+    }
+
+    /// Appends the first message of a writer. Returns its sequence number, or `None` if another message came before it.
+    async fn append_first(&self, message: &LogMessage) -> Result<Option<u64>, ClusterError> {
+        let publish = PublishMessage::build().payload(message.encode()).expected_last_sequence(self.last);
+        let sent = self.cluster.context().send_publish(self.subject.clone(), publish).await;
+        let refused = |error: &dyn std::fmt::Display| self.cluster.refused("append to the log", error, "");
+        match sent.map_err(|error| refused(&error))?.await {
+            Ok(ack) => Ok(Some(ack.sequence)),
+            Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => Ok(None),
+            Err(error) => Err(refused(&error)),
+        }
+    }
+
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+}
