@@ -9,6 +9,7 @@ mod agent;
 mod agents;
 mod check;
 mod clean;
+mod cluster_options;
 mod command_line;
 mod completions;
 mod connection_options;

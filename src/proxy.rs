@@ -1,6 +1,7 @@
 //! `rolltap proxy`
 
 mod config;
+mod node;
 mod options;
 mod resolve;
 mod tables;
@@ -43,7 +44,7 @@ pub(crate) struct Arguments {
 }
 
 /// How long calls in flight may continue after a signal to stop.
-const GRACE: Duration = Duration::from_secs(30);
+pub(super) const GRACE: Duration = Duration::from_secs(30);
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -62,12 +63,16 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     if arguments.until_stdin_ends {
         stop.watch_input()?;
     }
-    let mut settings = ProxyConfig::merged(arguments.config.as_deref(), arguments.given)?.settings()?;
+    let (mut settings, node) =
+        ProxyConfig::merged(arguments.config.as_deref(), arguments.given)?.settings()?;
     let captures = Collection::of_data_dir(&settings.data_dir);
     settings.pages = Some(pages_below(PAGES_PATH, captures, settings.render.tokenizer.clone()));
     terminal::hide_from_logs(Arc::clone(&settings.redaction));
     let scheme = if settings.agent_tls.is_some() { "https" } else { "http" };
     let exposed = planes_in_plain_text(&settings);
+    if let Some(node) = node {
+        return node::run(settings, node, exposed, stop).await;
+    }
     let proxy = rolltap_proxy::start(settings).await?;
     if let Some(planes) = exposed {
         warn_of_plain_text(&planes);

@@ -9,6 +9,7 @@ use async_nats::jetstream::kv::{self, CreateErrorKind, Store};
 use async_nats::jetstream::{self, Context, stream};
 use async_nats::{ConnectOptions, ServerAddr};
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 /// The time in which NATS must answer a request.
@@ -17,6 +18,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 const CREATE_TIMEOUT: Duration = Duration::from_secs(15);
 /// The time in which a connection must be established at the start.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pause before a request is repeated.
+const AGAIN: Duration = Duration::from_millis(500);
 /// The pause between two attempts to reconnect.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(200);
 /// The version of the records in the bucket.
@@ -205,11 +208,13 @@ impl Unjoined {
             Ok(bucket) => bucket,
             Err(_) => self.create_bucket(&bucket_name).await?,
         };
-        let own = ClusterRecord { format: FORMAT, id: Uuid::now_v7(), shards: 1 };
-        let record = match bucket.create(CLUSTER_KEY, json(&own)).await {
-            Ok(_) => own,
-            Err(error) if error.kind() == CreateErrorKind::AlreadyExists => self.read_record(&bucket).await?,
-            Err(error) => return Err(self.refused("write the record of the cluster", &error, "")),
+        let ends = Instant::now() + CREATE_TIMEOUT;
+        let record = loop {
+            match self.record(&bucket).await {
+                // The servers still elect a leader of a bucket that another node has just created.
+                Err(ClusterError::Refused { .. }) if Instant::now() < ends => tokio::time::sleep(AGAIN).await,
+                record => break record?,
+            }
         };
         let foreign = |reason| ClusterError::Foreign { bucket: bucket_name, reason };
         if record.format != FORMAT {
@@ -234,6 +239,16 @@ impl Unjoined {
         };
         let created = patient(&self.context).create_key_value(config).await;
         created.map_err(|error| self.refused("create the bucket of the cluster", &error, REPLICAS_REMEDY))
+    }
+
+    /// Writes the record of the cluster, or reads that of the node that came first.
+    async fn record(&self, bucket: &Store) -> Result<ClusterRecord, ClusterError> {
+        let own = ClusterRecord { format: FORMAT, id: Uuid::now_v7(), shards: 1 };
+        match bucket.create(CLUSTER_KEY, json(&own)).await {
+            Ok(_) => Ok(own),
+            Err(error) if error.kind() == CreateErrorKind::AlreadyExists => self.read_record(bucket).await,
+            Err(error) => Err(self.refused("write the record of the cluster", &error, "")),
+        }
     }
 
     async fn read_record(&self, bucket: &Store) -> Result<ClusterRecord, ClusterError> {

@@ -12,5 +12,6 @@ pub mod log;
 mod message;
 pub mod publisher;
 
+pub use async_nats::ServerAddr;
 pub use cluster::{Cluster, ClusterError, ClusterName, ClusterSettings, InvalidClusterName, connect};
 pub use message::{ForeignMessage, WriterId};

@@ -102,6 +102,11 @@ impl Publisher {
         self.send(LogEntry::Remove { segment });
     }
 
+    /// The number of the latest message. The message of the epoch has number 0.
+    pub fn latest(&self) -> u64 {
+        self.number
+    }
+
     /// Follows the state of the log.
     pub fn state(&self) -> watch::Receiver<Replicated> {
         self.state.clone()

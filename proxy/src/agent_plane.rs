@@ -9,6 +9,7 @@ mod call;
 pub(crate) mod cors;
 mod count;
 pub(crate) mod error;
+pub(crate) mod forward;
 pub(crate) mod gateway_page;
 pub(crate) mod identity;
 pub(crate) mod open_connections;
@@ -16,6 +17,7 @@ pub(crate) mod public_url;
 mod refused_connection;
 mod request;
 mod request_body;
+pub(crate) mod responder;
 pub(crate) mod server;
 
 use std::convert::Infallible;

@@ -47,7 +47,10 @@ pub use dialect::{InvalidSampling, ToolStrictLevel, check_sampling};
 pub use render::{ContentFormat, LoadError, RenderSettings};
 pub use rolltap_rollout::training::TrainingPolicy;
 pub use settings::{ImplicitTrials, Settings};
-pub use start::{RunningProxy, ShutdownError, StartError, start};
+pub use start::{
+    NodeError, NodeSettings, NodeStatus, RunningNode, RunningProxy, ShutdownError, StartError, start,
+    start_node,
+};
 pub use upstream::{
     Address, AskError, CacheLedger, CacheReport, CacheStatus, EndedCall, FIXED_TRIALS, HttpProxy,
     InvalidAddress, InvalidHttpProxy, InvalidSessionHeader, PoolSettings, SamplingDefaults, ServerId,

@@ -15,6 +15,7 @@ mod health;
 mod lock;
 mod open;
 mod read;
+mod replica;
 mod retention;
 mod summary;
 #[cfg(test)]
@@ -29,10 +30,13 @@ pub use format::conversation::{PromptMaker, StoredConversation};
 pub use format::event::PolicyChange;
 pub(crate) use format::event::{CallEntry, Completion, Event, GroupClosed, Opened};
 pub use format::note::{CallNote, CallNoteKind, Pause};
+pub(crate) use health::{Health, Part};
 pub(crate) use open::OpenedStore;
 pub use read::archive::{Archive, Damage, ReadError, Stored, StoredTrial, TrialOutline, read_dir};
 pub use read::follower::ArchiveFollower;
 pub(crate) use read::recovery::RecoveredTrial;
+pub use replica::RestoreError;
+pub(crate) use replica::Restored;
 pub use retention::Retention;
 use rolltap_rollout::ids::TrialId;
 pub(crate) use summary::completion_tokens;
@@ -41,7 +45,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 pub use write::fsync::SyncPolicy;
 
 use self::format::event::ReadCall;
-use self::health::Health;
 use self::read::index::Index;
 use self::read::reader::Reader;
 
@@ -79,6 +82,15 @@ pub enum StoreError {
         /// The process that holds the lock, as ` (process 1234)`. Empty if it is unknown.
         by: String,
     },
+    /// The replicated log of the cluster does not take records at present.
+    #[error("the capture store cannot write to the log of the cluster in NATS: {0}")]
+    Replicate(String),
+    /// NATS did not confirm in time that this node still holds its shard.
+    #[error("NATS does not confirm that this node holds its shard; it takes no calls until it does")]
+    LeaseUnconfirmed,
+    /// Another node holds the shard.
+    #[error("another node of the cluster has taken over the shard of this one: {0}")]
+    TakenOver(String),
     /// The proxy is shutting down.
     #[error("the capture store is closed")]
     Closed,
@@ -176,7 +188,7 @@ pub(crate) fn outcome(
 impl Store {
     /// Reserves a place in the queue, and waits while the queue is full. Fails if the store cannot write.
     pub(crate) async fn reserve(&self) -> Result<QueueSlot, StoreError> {
-        self.health.check()?;
+        self.health.admit().await?;
         let permit = self.queue.clone().reserve_owned().await.map_err(|_| StoreError::Closed)?;
         Ok(QueueSlot { permit, _call: None })
     }
@@ -201,15 +213,19 @@ impl Store {
         }
     }
 
+    /// The health of the store, for parts outside of it.
+    pub(crate) fn health(&self) -> Health {
+        self.health.clone()
+    }
+
     /// Returns the reason if the store cannot write.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         self.health.check()
     }
 
-    /// Resolves when a thread of the store has ended. The store cannot write again, even if the disk recovers.
+    /// Resolves with the reason when the store can never write again, even if the disk recovers.
     pub(crate) async fn ended(&self) -> StoreError {
-        self.health.ended().await;
-        StoreError::WriterEnded
+        self.health.ended().await
     }
 
     /// Reads a trial's calls from disk, in the order in which they ended. Skips and logs unreadable calls.

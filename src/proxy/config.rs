@@ -10,6 +10,7 @@ use rolltap_orchestrator::common::suggest::nearest;
 
 use super::options::ProxyOptions;
 use super::tables::FileTables;
+use crate::cluster_options::ClusterOptions;
 use crate::connection_options::{PlaneTlsOptions, UpstreamConnectionOptions};
 use crate::prompt_options::PromptOptions;
 use crate::trace_options::TraceOptions;
@@ -24,14 +25,15 @@ impl Args for GivenOptions {
     fn augment_args(command: Command) -> Command {
         let with_prompts = PromptOptions::augment_args(ProxyOptions::augment_args(command));
         let with_tls = PlaneTlsOptions::augment_args(UpstreamConnectionOptions::augment_args(with_prompts));
-        TraceOptions::augment_args(with_tls)
+        ClusterOptions::augment_args(TraceOptions::augment_args(with_tls))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
         let with_prompts =
             PromptOptions::augment_args_for_update(ProxyOptions::augment_args_for_update(command));
         let with_upstream_tls = UpstreamConnectionOptions::augment_args_for_update(with_prompts);
-        TraceOptions::augment_args_for_update(PlaneTlsOptions::augment_args_for_update(with_upstream_tls))
+        let with_tls = PlaneTlsOptions::augment_args_for_update(with_upstream_tls);
+        ClusterOptions::augment_args_for_update(TraceOptions::augment_args_for_update(with_tls))
     }
 }
 
@@ -62,6 +64,7 @@ pub(crate) struct ProxyConfig {
     pub(super) upstream_connections: UpstreamConnectionOptions,
     pub(super) plane_tls: PlaneTlsOptions,
     pub(super) traces: TraceOptions,
+    pub(super) cluster: ClusterOptions,
     pub(super) tables: FileTables,
 }
 
@@ -76,6 +79,7 @@ impl ProxyConfig {
         config.upstream_connections.update_from_arg_matches_mut(&mut given)?;
         config.plane_tls.update_from_arg_matches_mut(&mut given)?;
         config.traces.update_from_arg_matches_mut(&mut given)?;
+        config.cluster.update_from_arg_matches_mut(&mut given)?;
         Ok(config)
     }
 
@@ -112,6 +116,7 @@ impl ProxyConfig {
             upstream_connections: toml::from_str(text).map_err(wrong)?,
             plane_tls: toml::from_str(text).map_err(wrong)?,
             traces: toml::from_str(text).map_err(wrong)?,
+            cluster: toml::from_str(text).map_err(wrong)?,
             tables: toml::from_str(text).map_err(wrong)?,
         })
     }

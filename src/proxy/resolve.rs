@@ -6,19 +6,22 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use rolltap_proxy::roles::RoleRules;
 use rolltap_proxy::store::{Retention, StoreSettings};
-use rolltap_proxy::{Address, AllowedOrigins, ImplicitTrials, PlaneTls, PoolSettings, Redaction, Settings};
+use rolltap_proxy::{
+    Address, AllowedOrigins, ImplicitTrials, NodeSettings, PlaneTls, PoolSettings, Redaction, Settings,
+};
 
 use super::config::ProxyConfig;
 use super::options::ProxyOptions;
 use crate::token_file::read_token;
 
 impl ProxyConfig {
-    /// Parses the values that are text, and reads the token file.
-    pub(super) fn settings(self) -> anyhow::Result<Settings> {
-        let Self { options, prompts, upstream_connections, plane_tls, traces, tables } = self;
+    /// Parses the values that are text, and reads the token file. The settings of a node are `None` without a cluster.
+    pub(super) fn settings(self) -> anyhow::Result<(Settings, Option<NodeSettings>)> {
+        let Self { options, prompts, upstream_connections, plane_tls, traces, cluster, tables } = self;
+        let node = cluster.node()?;
         let agent_tls = plane_tls.files()?;
         let admin_tls = options.admin_tls(agent_tls.as_ref())?;
-        Ok(Settings {
+        let settings = Settings {
             upstreams: options.upstreams()?,
             store: options.store()?,
             logprobs_mode: options.logprobs_mode()?,
@@ -61,7 +64,8 @@ impl ProxyConfig {
             submissions: None,
             redaction: Arc::new(Redaction::new(&tables.redact.headers, &tables.redact.patterns)?),
             reader_patience: Settings::DEFAULT_READER_PATIENCE,
-        })
+        };
+        Ok((settings, node))
     }
 }
 
@@ -172,7 +176,7 @@ mod tests {
     #[test]
     fn an_empty_list_of_addresses_is_the_default() {
         let config = ProxyConfig::parse("upstream = [\"http://127.0.0.1:8000\"]\nlisten = []").unwrap();
-        assert_eq!(config.settings().unwrap().listen, ["127.0.0.1:7070".parse().unwrap()]);
+        assert_eq!(config.settings().unwrap().0.listen, ["127.0.0.1:7070".parse().unwrap()]);
     }
 
     #[test]

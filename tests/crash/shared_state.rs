@@ -25,11 +25,16 @@ pub(crate) struct World {
     complaints: Mutex<Vec<String>>,
     /// Whether the proxy may reject requests with 503, because its disk is full.
     pub(crate) is_full: AtomicBool,
+    /// Whether connections may break while there is a place, because nodes of a cluster answer in turn.
+    pub(crate) is_cluster: AtomicBool,
     /// Notified at each such moment.
     pub(crate) moments: [Notify; 5],
     pub(crate) seen: AtomicU64,
     pub(crate) lost: AtomicU64,
 }
+
+/// The pause of a client before it repeats a request to a cluster.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// The moment that a kill should hit.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +72,7 @@ impl World {
             books: Mutex::default(),
             complaints: Mutex::default(),
             is_full: AtomicBool::new(false),
+            is_cluster: AtomicBool::new(false),
             moments: std::array::from_fn(|_| Notify::new()),
             seen: AtomicU64::new(0),
             lost: AtomicU64::new(0),
@@ -167,12 +173,18 @@ impl Visit<'_> {
 
     /// Returns whether a proxy with a full disk may answer this. Its client retries at the next proxy.
     fn may_refuse(&self, status: StatusCode) -> bool {
-        status == StatusCode::SERVICE_UNAVAILABLE && self.world.is_full.load(Ordering::Relaxed)
+        let may_refuse = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        status == StatusCode::SERVICE_UNAVAILABLE
+            && (may_refuse(&self.world.is_full) || may_refuse(&self.world.is_cluster))
     }
 
     /// Waits until this proxy is known to be gone. A connection that breaks while the proxy runs is a defect.
     pub(crate) async fn lost(&self) -> Lost {
         self.world.lost.fetch_add(1, Ordering::Relaxed);
+        if self.world.is_cluster.load(Ordering::Relaxed) {
+            tokio::time::sleep(AGAIN).await;
+            return Lost;
+        }
         let generation = self.generation;
         let mut places = self.world.place.subscribe();
         let is_over = |(now, there): &(u64, Option<Place>)| *now > generation || there.is_none();

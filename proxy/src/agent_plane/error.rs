@@ -103,12 +103,12 @@ impl AgentError {
         self
     }
 
-    fn with_code(mut self, code: &'static str) -> Self {
+    pub(crate) fn with_code(mut self, code: &'static str) -> Self {
         self.code = Some(code);
         self
     }
 
-    fn retry_after(mut self, seconds: u32) -> Self {
+    pub(crate) fn retry_after(mut self, seconds: u32) -> Self {
         self.retry_after_secs = Some(seconds);
         self
     }

@@ -17,9 +17,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::agent_plane::AgentPlane;
 use crate::agent_plane::open_connections::{OpenConnection, OpenConnections, Signal, Source};
 use crate::agent_plane::refused_connection::RefusedConnections;
+use crate::agent_plane::responder::Responder;
 use crate::common::log_limit::LogLimit;
 use crate::common::refusal_counts::{ConnectionCause, RefusalCounts};
 use crate::common::tls::{AcceptedStream, ServedTls};
@@ -60,22 +60,27 @@ pub(crate) struct AgentListeners {
 }
 
 /// Serves until `stop`, and then waits for the calls in flight. Dropping the future cuts them off.
-pub(crate) async fn serve(agents: AgentListeners, plane: Arc<AgentPlane>, stop: CancellationToken) {
+pub(crate) async fn serve(
+    agents: AgentListeners,
+    responder: Responder,
+    counts: RefusalCounts,
+    stop: CancellationToken,
+) {
     let AgentListeners { listeners, tls, limits } = agents;
     let room = ConnectionPermits {
         connections: Arc::new(Semaphore::new(limits.all.get().min(Semaphore::MAX_PERMITS))),
         of_address: limits.of_address,
         open: Arc::default(),
         refused: RefusedConnections::new(),
-        counts: plane.refusals.clone(),
+        counts,
         lines: Arc::new(LogLimit::new(LINES_AT_ONCE, LINE_INTERVAL)),
     };
     let mut accepting = JoinSet::new();
     for listener in listeners {
         let listener = AgentListener { listener, tls: tls.clone() };
-        accepting.spawn(accept(listener, Arc::clone(&plane), room.clone(), stop.clone()));
+        accepting.spawn(accept(listener, responder.clone(), room.clone(), stop.clone()));
     }
-    drop(plane);
+    drop(responder);
     while accepting.join_next().await.is_some() {}
 }
 
@@ -98,7 +103,7 @@ impl AgentListener {
 
 async fn accept(
     listener: AgentListener,
-    plane: Arc<AgentPlane>,
+    responder: Responder,
     room: ConnectionPermits,
     stop: CancellationToken,
 ) {
@@ -128,7 +133,7 @@ async fn accept(
             },
             Ok(permit) = Arc::clone(&room.connections).acquire_owned(), if waiting.is_some() => {
                 let Some((stream, source)) = waiting.take() else { continue };
-                let served = connection(stream, room.open.add(source), Arc::clone(&plane));
+                let served = connection(stream, room.open.add(source), responder.clone());
                 tasks.spawn(async move {
                     served.await;
                     drop(permit);
@@ -192,12 +197,12 @@ impl ConnectionPermits {
 }
 
 /// Serves a connection until it ends, or until its signal ends it.
-async fn connection(stream: AcceptedStream, connection: OpenConnection, plane: Arc<AgentPlane>) {
+async fn connection(stream: AcceptedStream, connection: OpenConnection, responder: Responder) {
     // Boxed, so that the memory of the future is freed when the answer begins: a stream lasts much longer.
     let connection = Arc::new(connection);
     let of_service = Arc::clone(&connection);
     let service =
-        service_fn(move |request| Box::pin(Arc::clone(&plane).answer(request, Arc::clone(&of_service))));
+        service_fn(move |request| Box::pin(responder.clone().answer(request, Arc::clone(&of_service))));
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)

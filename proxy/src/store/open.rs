@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use rolltap_cluster::publisher::Publisher;
 use rolltap_rollout::call::Call;
 use tokio::sync::{Notify, Semaphore, mpsc};
 
 use super::format::note::{Pause, current_pause};
 use super::format::segment::SegmentId;
-use super::health::{EndOfThread, Health};
+use super::health::{EndOfThread, Health, Part};
 use super::read::recovery::{self, Scan, Unfinished};
 use super::write::encoder::Encoder;
 use super::write::fsync::Unsynced;
@@ -47,20 +48,40 @@ pub(crate) struct OpenedStore {
 impl Store {
     /// Opens a data directory and locks it for this process. Creates it if it is missing. Requires a tokio runtime.
     pub(crate) fn open(data_dir: &Path, settings: StoreSettings) -> Result<OpenedStore, StoreError> {
-        Self::with_segments_of(SEGMENT, data_dir, settings)
+        Self::open_locked(lock::DirLock::take(data_dir)?, data_dir, settings, None)
     }
 
+    /// Opens a data directory that is locked already. `replica` gets a copy of each record.
+    pub(super) fn open_locked(
+        lock: lock::DirLock,
+        data_dir: &Path,
+        settings: StoreSettings,
+        replica: Option<Publisher>,
+    ) -> Result<OpenedStore, StoreError> {
+        Self::open_with(SEGMENT, lock, data_dir, settings, replica)
+    }
+
+    #[cfg(test)]
     pub(super) fn with_segments_of(
         bytes: u64,
         data_dir: &Path,
         settings: StoreSettings,
+    ) -> Result<OpenedStore, StoreError> {
+        Self::open_with(bytes, lock::DirLock::take(data_dir)?, data_dir, settings, None)
+    }
+
+    fn open_with(
+        segment_size: u64,
+        lock: lock::DirLock,
+        data_dir: &Path,
+        settings: StoreSettings,
+        replica: Option<Publisher>,
     ) -> Result<OpenedStore, StoreError> {
         let StoreSettings { sync, retention } = settings;
         let refused = |error: &dyn std::fmt::Display| StoreError::Write {
             path: data_dir.display().to_string(),
             reason: error.to_string(),
         };
-        let lock = lock::DirLock::take(data_dir)?;
         // The lock comes first: another process could otherwise still append during the scan.
         let looked = recovery::scan(data_dir).map_err(Arc::new)?;
         looked
@@ -75,10 +96,11 @@ impl Store {
         let (health, unsynced, is_ending) = (Health::new(), Unsynced::default(), Arc::default());
         let index = Arc::new(Mutex::new(index));
         let latest = latest.unwrap_or(SegmentId::NONE);
+        let replicated = replica.as_ref().map(Publisher::state);
         let log = Arc::new(Mutex::new(Log {
             dir: data_dir.to_owned(),
             sync,
-            segment_size: bytes,
+            segment_size,
             segment,
             latest,
             encoder: Encoder::new(latest).map_err(|error| refused(&error))?,
@@ -90,6 +112,7 @@ impl Store {
             forgotten: tell_forgotten,
             forgotten_through,
             buffer: Vec::new(),
+            replica,
         }));
         let (queue, entries) = mpsc::channel(PLACES);
         let distrusted = Arc::new(Notify::new());
@@ -98,6 +121,7 @@ impl Store {
             log: Arc::clone(&log),
             health: health.clone(),
             distrusted: Arc::clone(&distrusted),
+            replicated,
         });
         let writer = Writer { log, health: health.clone(), is_ending: Arc::clone(&is_ending) };
         let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
@@ -175,7 +199,7 @@ fn sync_failed(
     let (path, health) = (dir.display().to_string(), health.clone());
     move |error| {
         let reason = format!("{error}; what was written last may not survive the death of this machine");
-        health.fails(StoreError::Write { path: path.clone(), reason });
+        health.fails(Part::Disk, StoreError::Write { path: path.clone(), reason });
         // This does not take a place in the queue, which may be full. The notification stays until it is read.
         distrusted.notify_one();
     }
@@ -195,8 +219,13 @@ mod tests {
         let distrusted = Arc::new(Notify::new());
         let dir = tempfile::tempdir().unwrap();
         let log = Arc::new(Mutex::new(Log::empty(dir.path())));
-        let gathers =
-            GroupCommit { entries, log, health: health.clone(), distrusted: Arc::clone(&distrusted) };
+        let gathers = GroupCommit {
+            entries,
+            log,
+            health: health.clone(),
+            distrusted: Arc::clone(&distrusted),
+            replicated: None,
+        };
         let mut batches = group_commit::spawn(gathers);
         sync_failed(Path::new("data"), &health, distrusted)(&std::io::Error::other("on purpose"));
         let batch = tokio::time::timeout(limit(5), batches.recv()).await.unwrap().unwrap();

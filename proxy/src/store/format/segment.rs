@@ -32,6 +32,15 @@ impl SegmentId {
     /// The number before the first segment.
     pub(crate) const NONE: Self = Self(0);
 
+    /// The segment with this number.
+    pub(crate) fn numbered(number: u32) -> Self {
+        Self(number)
+    }
+
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+
     pub(crate) fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }

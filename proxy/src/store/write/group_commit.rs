@@ -7,13 +7,17 @@
 //! takes more. To encode calls takes up to half a millisecond, for which the tokens of other streams would wait. So they go
 //! to the thread of [`super::writer`], whose priority is lower, and which wakes this task once per batch.
 //!
+//! In a cluster, the waiters of a batch are answered once the copy of the log has it. Further batches are written meanwhile.
+//!
 //! On a disk error no record is dropped. Waiters get an error after a timeout. The records are written once the disk
 //! recovers, followed by events that undo them for those waiters.
 
+use std::collections::VecDeque;
 use std::future::pending;
 use std::sync::{Arc, Mutex};
 
-use tokio::sync::{Notify, mpsc, oneshot};
+use rolltap_cluster::publisher::Replicated;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::log::Log;
 use crate::store::health::Health;
@@ -31,7 +35,8 @@ pub(crate) struct Batch {
     pub(crate) events: Arc<Vec<Event>>,
     /// Whether the writer must begin a new segment, because the current file is no longer trusted.
     pub(crate) in_new_segment: bool,
-    pub(crate) written: oneshot::Sender<Result<(), StoreError>>,
+    /// Gets the number of the batch in the copy of the log.
+    pub(crate) written: oneshot::Sender<Result<u64, StoreError>>,
 }
 
 /// The waiter of each event. `None` once it is answered.
@@ -48,7 +53,22 @@ struct Gathered {
 /// A batch at the writer.
 struct Writing {
     events: Arc<Vec<Event>>,
-    outcome: oneshot::Receiver<Result<(), StoreError>>,
+    outcome: oneshot::Receiver<Result<u64, StoreError>>,
+    waiting: Waiting,
+}
+
+/// Written batches whose copies are not acknowledged.
+#[derive(Default)]
+struct Replicating {
+    /// `None` without a cluster.
+    state: Option<watch::Receiver<Replicated>>,
+    batches: VecDeque<WrittenBatch>,
+}
+
+/// A written batch, and its number in the copy of the log.
+struct WrittenBatch {
+    number: u64,
+    events: Arc<Vec<Event>>,
     waiting: Waiting,
 }
 
@@ -59,6 +79,8 @@ pub(crate) struct GroupCommit {
     pub(crate) health: Health,
     /// After each notification, the next batch begins a new segment.
     pub(crate) distrusted: Arc<Notify>,
+    /// The state of the copy of the log. `None` without a cluster.
+    pub(crate) replicated: Option<watch::Receiver<Replicated>>,
 }
 
 /// Starts to gather entries. Ends after an [`Entry::Finish`], once every reserved place is used or dropped. Returns the
@@ -70,19 +92,25 @@ pub(crate) fn spawn(gathers: GroupCommit) -> mpsc::Receiver<Batch> {
 }
 
 async fn gather(gathers: GroupCommit, batches: mpsc::Sender<Batch>) {
-    let GroupCommit { mut entries, log, health, distrusted } = gathers;
+    let GroupCommit { mut entries, log, health, distrusted, replicated } = gathers;
     let mut gathered = Gathered::default();
+    let mut replicating = Replicating { state: replicated, ..Replicating::default() };
     let mut writing: Option<Writing> = None;
     let mut is_over = false;
     let mut came = Vec::new();
-    while !is_over || !gathered.is_empty() || writing.is_some() {
+    while !is_over || !gathered.is_empty() || writing.is_some() || replicating.is_waited_for() {
         tokio::select! {
             biased;
             // The result comes first, so that the next batch does not delay the answers of this one.
             outcome = of(&mut writing) => {
-                let waiting = writing.take().map(|writing| writing.waiting).unwrap_or_default();
-                answer(waiting, &outcome);
+                if let Some(Writing { events, waiting, .. }) = writing.take() {
+                    match outcome {
+                        Ok(number) => replicating.add(WrittenBatch { number, events, waiting }),
+                        Err(error) => answer(waiting, &Err(error)),
+                    }
+                }
             }
+            through = replicating.advanced() => replicating.answer_through(through),
             // An fsync failed. This comes before the entries, so that none of them enters the file.
             () = distrusted.notified() => gathered.in_new_segment = true,
             // A full batch receives nothing more. The queue fills up then, and slows new calls.
@@ -91,14 +119,17 @@ async fn gather(gathers: GroupCommit, batches: mpsc::Sender<Batch>) {
                 came.drain(..).for_each(|entry| gathered.take(entry, &mut entries));
             }
             // Waiters get an error while the writer still retries.
-            error = health.is_given_up(), if gathered.is_waited_for() || writing.as_ref().is_some_and(Writing::is_waited_for) => {
-                gathered.give_up(writing.as_mut(), &error);
+            error = health.is_given_up(), if gathered.is_waited_for() || replicating.is_waited_for()
+                || writing.as_ref().is_some_and(Writing::is_waited_for) =>
+            {
+                gathered.give_up(&mut replicating, writing.as_mut(), &error);
             }
         }
         if writing.is_none() && !gathered.is_empty() {
             gathered.look_for_more(&mut entries).await;
-            if gathered.write_small(&log) {
-                answer(gathered.take_waiting(), &Ok(()));
+            if let Some(number) = gathered.write_small(&log) {
+                let Gathered { events, waiting, .. } = std::mem::take(&mut gathered);
+                replicating.add(WrittenBatch { number, events: Arc::new(events), waiting });
             } else {
                 writing = gathered.send(&batches).await;
             }
@@ -107,7 +138,7 @@ async fn gather(gathers: GroupCommit, batches: mpsc::Sender<Batch>) {
 }
 
 /// Resolves with the result of the batch at the writer, and never if there is none.
-async fn of(writing: &mut Option<Writing>) -> Result<(), StoreError> {
+async fn of(writing: &mut Option<Writing>) -> Result<u64, StoreError> {
     match writing {
         Some(writing) => (&mut writing.outcome).await.unwrap_or(Err(StoreError::Closed)),
         None => pending().await,
@@ -135,6 +166,41 @@ fn is_waited_for(waiting: &Waiting) -> bool {
     waiting.iter().any(Option::is_some)
 }
 
+impl Replicating {
+    /// Answers the waiters once the copy of the log has the batch. Without a cluster, that is at once.
+    fn add(&mut self, batch: WrittenBatch) {
+        let is_copied = |state: &watch::Receiver<Replicated>| state.borrow().through() >= batch.number;
+        if self.state.as_ref().is_none_or(is_copied) {
+            answer(batch.waiting, &Ok(()));
+        } else {
+            self.batches.push_back(batch);
+        }
+    }
+
+    /// Resolves with the number through which the log is copied, once that includes the first batch.
+    async fn advanced(&mut self) -> u64 {
+        let (Some(first), Some(state)) = (self.batches.front(), &mut self.state) else {
+            return pending().await;
+        };
+        let copied = state.wait_for(|state| state.through() >= first.number).await;
+        match copied.map(|state| state.through()) {
+            Ok(through) => through,
+            // The copy has ended, and the health of the store shows why.
+            Err(_) => pending().await,
+        }
+    }
+
+    fn answer_through(&mut self, through: u64) {
+        while let Some(batch) = self.batches.pop_front_if(|batch| batch.number <= through) {
+            answer(batch.waiting, &Ok(()));
+        }
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.batches.iter().any(|batch| is_waited_for(&batch.waiting))
+    }
+}
+
 impl Writing {
     fn is_waited_for(&self) -> bool {
         is_waited_for(&self.waiting)
@@ -143,11 +209,14 @@ impl Writing {
 
 impl Gathered {
     /// Answers all waiters with an error. The events that undo theirs are written after them.
-    fn give_up(&mut self, writing: Option<&mut Writing>, error: &StoreError) {
-        let mut retractions = match writing {
-            Some(writing) => retract(&writing.events, &mut writing.waiting, error),
-            None => Vec::new(),
-        };
+    fn give_up(&mut self, replicating: &mut Replicating, writing: Option<&mut Writing>, error: &StoreError) {
+        let mut retractions: Vec<Event> = Vec::new();
+        for batch in &mut replicating.batches {
+            retractions.extend(retract(&batch.events, &mut batch.waiting, error));
+        }
+        if let Some(writing) = writing {
+            retractions.extend(retract(&writing.events, &mut writing.waiting, error));
+        }
         retractions.extend(retract(&self.events, &mut self.waiting, error));
         self.waiting.extend(retractions.iter().map(|_| None));
         self.events.append(&mut retractions);
@@ -187,22 +256,17 @@ impl Gathered {
         }
     }
 
-    /// Writes the events, if none of them is a call. Returns whether they are written.
-    fn write_small(&self, log: &Mutex<Log>) -> bool {
+    /// Writes the events, if none of them is a call. Returns their number in the copy of the log, or `None` if they are not
+    /// written.
+    fn write_small(&self, log: &Mutex<Log>) -> Option<u64> {
         let has_call = self.events.iter().any(|event| matches!(event, Event::Call(_) | Event::Batch(_)));
         if self.in_new_segment || has_call {
-            return false;
+            return None;
         }
         // The writer's thread removes segments at its start. A poisoned log is a defect, which that thread reports.
-        let Ok(mut log) = log.try_lock() else { return false };
+        let mut log = log.try_lock().ok()?;
         // The writer's thread repeats a failed append, and reports it.
-        !log.waits_for_disk() && log.append(&self.events).is_ok()
-    }
-
-    /// Removes the events, which are written, and returns their waiters.
-    fn take_waiting(&mut self) -> Waiting {
-        self.events.clear();
-        std::mem::take(&mut self.waiting)
+        (!log.waits_for_disk() && log.append(&self.events).is_ok()).then(|| log.replica_number())
     }
 
     /// Sends the events to the writer. Events that arrive while they are written form the next batch.

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rolltap_cluster::publisher::Publisher;
 use tokio::sync::mpsc;
 
 use super::encoder::{Encoder, Placed};
@@ -39,6 +40,8 @@ pub(crate) struct Log {
     pub(crate) forgotten_through: u64,
     /// The bytes of one system call.
     pub(crate) buffer: Vec<u8>,
+    /// The copy of the log in a cluster. `None` without a cluster.
+    pub(crate) replica: Option<Publisher>,
 }
 
 /// The segment that is written to.
@@ -105,12 +108,25 @@ impl Log {
             self.unsynced.wrote(&file);
         }
         self.segment = Some(Segment { file, end: end + self.buffer.len() as u64 });
+        self.replicate(end);
         // A call enters the index only after it is written, so that readers find it in the file.
         let mut index = self.index();
         placed.into_iter().for_each(|(trial, at)| index.add_call(trial, at));
         drop(index);
         events.iter().for_each(|event| self.remember(event));
         Ok(())
+    }
+
+    /// Appends the buffer, which was written at this offset of the current segment, to the copy of the log.
+    fn replicate(&mut self, offset: u64) {
+        if let Some(replica) = &mut self.replica {
+            replica.append(self.latest.number(), offset, &self.buffer);
+        }
+    }
+
+    /// The number with which everything so far is in the copy of the log. 0 without a cluster.
+    pub(crate) fn replica_number(&self) -> u64 {
+        self.replica.as_ref().map_or(0, Publisher::latest)
     }
 
     fn remember(&mut self, event: &Event) {
@@ -182,6 +198,9 @@ impl Log {
         );
         // The receiver may be gone.
         let _ = self.forgotten.send(Forgotten { trials, through });
+        if let Some(replica) = &mut self.replica {
+            expired.iter().for_each(|id| replica.remove(id.number()));
+        }
         expired.iter().try_for_each(|id| std::fs::remove_file(id.path(&self.dir)))
     }
 
@@ -195,6 +214,7 @@ impl Log {
             // Truncates the half-written record. If that fails too, recovery reads a torn end or the event itself.
             drop(file.set_len(end));
         })?;
+        self.replicate(end);
         self.segment = Some(Segment { file, end: end + self.buffer.len() as u64 });
         Ok(())
     }
@@ -221,6 +241,7 @@ impl Log {
             forgotten: mpsc::unbounded_channel().0,
             forgotten_through: 0,
             buffer: Vec::new(),
+            replica: None,
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::group_commit::Batch;
 use super::log::Log;
-use crate::store::health::Health;
+use crate::store::health::{Health, Part};
 use crate::store::{Event, StoreError};
 
 /// The pause between two tries of a failed write.
@@ -42,16 +42,21 @@ impl Writer {
         self.with_log(|log| log.sync().map_err(|error| log.refused(&error)))?
     }
 
-    /// Writes the events, and retries until it succeeds or shutdown gives up.
-    fn write(&self, events: &[Event]) -> Result<(), StoreError> {
+    /// Writes the events, and retries until it succeeds or shutdown gives up. Returns their number in the copy of the log.
+    fn write(&self, events: &[Event]) -> Result<u64, StoreError> {
         let mut ends_at = None;
         loop {
-            let appended = |log: &mut Log| log.append(events).map_err(|error| log.refused(&error));
-            let Err(error) = self.with_log(appended)? else {
-                self.health.is_well();
-                return Ok(());
+            let appended = |log: &mut Log| {
+                log.append(events).map(|()| log.replica_number()).map_err(|error| log.refused(&error))
             };
-            self.health.fails(error.clone());
+            let error = match self.with_log(appended)? {
+                Ok(number) => {
+                    self.health.is_well(Part::Disk);
+                    return Ok(number);
+                }
+                Err(error) => error,
+            };
+            self.health.fails(Part::Disk, error.clone());
             // The time limit begins with the first failure during shutdown.
             if self.is_ending.load(Ordering::Relaxed) {
                 let ends_at = *ends_at.get_or_insert_with(|| Instant::now() + LAST_TRIES);

@@ -1,0 +1,48 @@
+//! Connections, nodes and logs of the tests.
+
+use std::convert::Infallible;
+
+use rolltap_cluster::lease::{self, HeldLease, LeaseView, Node};
+use rolltap_cluster::log::{LogEntry, ShardLog};
+use rolltap_cluster::publisher::Publisher;
+use rolltap_cluster::{Cluster, ClusterSettings};
+use rolltap_testing::{NatsServers, limit};
+use tokio::sync::watch;
+
+pub(crate) fn settings(servers: &NatsServers, replicas: usize) -> ClusterSettings {
+    ClusterSettings {
+        servers: servers.urls().split(',').map(|url| url.parse().unwrap()).collect(),
+        name: "tests".parse().unwrap(),
+        replicas,
+        credentials: None,
+        ca_file: None,
+    }
+}
+
+pub(crate) fn node(number: u128) -> Node {
+    let id = uuid::Uuid::from_u128(number);
+    Node { id, agent_url: format!("http://agents-{number}"), admin_url: format!("http://admin-{number}") }
+}
+
+pub(crate) async fn acquired(cluster: &Cluster, number: u128) -> HeldLease {
+    lease::acquire(cluster, 0, &node(number), &watch::channel(LeaseView::Unknown).0).await
+}
+
+/// Claims the log. Returns the bytes of all segments, one after the other.
+pub(crate) async fn claimed(cluster: &Cluster, epoch: u64) -> (Publisher, Vec<u8>) {
+    let mut bytes = Vec::new();
+    let log = ShardLog::open(cluster, 0).await.unwrap();
+    let publisher = log.claim::<Infallible>(epoch, |entry| {
+        if let LogEntry::Append { bytes: more, .. } = entry {
+            bytes.extend_from_slice(&more);
+        }
+        Ok(())
+    });
+    (publisher.await.unwrap(), bytes)
+}
+
+pub(crate) async fn stored(publisher: &Publisher, number: u64) {
+    let mut state = publisher.state();
+    let waiting = state.wait_for(|state| state.through() >= number);
+    tokio::time::timeout(limit(60), waiting).await.expect("stored in time").unwrap();
+}

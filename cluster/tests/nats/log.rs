@@ -1,0 +1,72 @@
+//! The log of a shard.
+
+use rolltap_cluster::connect;
+use rolltap_cluster::publisher::Replicated;
+use rolltap_testing::NatsServers;
+
+use super::harness::{claimed, settings, stored};
+
+#[tokio::test]
+#[ignore = "needs NATS: run ./scripts/test"]
+async fn a_log_keeps_its_order_on_three_servers_while_each_of_them_is_killed() {
+    let mut servers = NatsServers::start(3);
+    let cluster = connect(&settings(&servers, 3)).await.unwrap();
+    let (mut publisher, found) = claimed(&cluster, 1).await;
+    assert!(found.is_empty());
+    let mut expected = Vec::new();
+    let mut number = 0;
+    for round in 0..3_u32 {
+        let server = round as usize;
+        servers.kill(server);
+        for message in 0..50_u32 {
+            let bytes = format!("{round}/{message};").repeat(20).into_bytes();
+            number = publisher.append(1, expected.len() as u64, &bytes);
+            expected.extend(bytes);
+        }
+        stored(&publisher, number).await;
+        servers.restart(server);
+    }
+    // A message larger than the server accepts is divided.
+    let large = vec![7; 3 << 20];
+    number = publisher.append(1, expected.len() as u64, &large);
+    expected.extend(large);
+    stored(&publisher, number).await;
+    drop(publisher);
+    let (_, found) = claimed(&cluster, 2).await;
+    assert!(found == expected, "{} of {} bytes", found.len(), expected.len());
+}
+
+#[tokio::test]
+#[ignore = "needs NATS: run ./scripts/test"]
+async fn an_earlier_writer_stores_nothing_after_the_next_one_has_claimed_the_log() {
+    let servers = NatsServers::start(1);
+    let (one, two) =
+        (connect(&settings(&servers, 1)).await.unwrap(), connect(&settings(&servers, 1)).await.unwrap());
+    let (mut first, _) = claimed(&one, 1).await;
+    let number = first.append(1, 0, b"first");
+    stored(&first, number).await;
+    let (mut second, found) = claimed(&two, 2).await;
+    assert_eq!(found, b"first");
+    let number = second.append(1, 5, b" second");
+    first.append(1, 5, b" late");
+    let mut state = first.state();
+    state.wait_for(|state| matches!(state, Replicated::Fenced { through: 1 })).await.unwrap();
+    stored(&second, number).await;
+    let (_, found) = claimed(&one, 3).await;
+    assert_eq!(found, b"first second");
+}
+
+#[tokio::test]
+#[ignore = "needs NATS: run ./scripts/test"]
+async fn a_log_that_cannot_be_written_fails_and_continues_later() {
+    let mut servers = NatsServers::start(1);
+    let cluster = connect(&settings(&servers, 1)).await.unwrap();
+    let (mut publisher, _) = claimed(&cluster, 1).await;
+    servers.kill(0);
+    let number = publisher.append(1, 0, b"waits");
+    let mut state = publisher.state();
+    state.wait_for(|state| matches!(state, Replicated::Failing { through: 0, .. })).await.unwrap();
+    servers.restart(0);
+    stored(&publisher, number).await;
+    assert_eq!(*publisher.state().borrow(), Replicated::Through(number));
+}

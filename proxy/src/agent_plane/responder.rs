@@ -1,0 +1,245 @@
+//! Who answers the requests of agents: the agent plane of this process, or another node of the cluster.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use bytes::Bytes;
+use http::uri::Authority;
+use http::{Request, Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use super::error::AgentError;
+use super::forward::{FORWARDED, ForwardError, ForwardedBody, Forwarder};
+use super::open_connections::OpenConnection;
+use super::{AgentPlane, AnswerBody, BodyError, boxed, identity};
+use crate::dialect::error_shape::ErrorShape;
+
+/// How long a request waits for a node that holds the shard.
+pub(crate) const HOLD: Duration = Duration::from_secs(15);
+/// The pause before a node that was not reached is tried again.
+const AGAIN: Duration = Duration::from_millis(250);
+/// The seconds after which a client may repeat its request.
+pub(crate) const RETRY_AFTER: u32 = 2;
+
+/// Answers the requests of agents.
+#[derive(Clone, Debug)]
+pub(crate) enum Responder {
+    /// The agent plane of this process.
+    Own(Arc<AgentPlane>),
+    /// The node that holds the shard, which may be this one.
+    Cluster(ClusterDoor<Incoming>),
+}
+
+/// The part that a node has in its cluster.
+#[derive(Clone, Debug)]
+pub(crate) enum NodeRole {
+    /// This node holds the shard, and answers with these planes.
+    Holder {
+        /// The agent plane.
+        agents: Arc<AgentPlane>,
+        /// The admin plane.
+        admin: Router,
+    },
+    /// Another node holds the shard, or none at present.
+    Standby(Option<HolderAddress>),
+}
+
+/// Where the node that holds the shard is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HolderAddress {
+    pub(crate) agents: Authority,
+    pub(crate) admin: Authority,
+}
+
+/// Passes requests to the node that holds the shard.
+#[derive(Debug)]
+pub(crate) struct ClusterDoor<B> {
+    role: watch::Receiver<NodeRole>,
+    forwarder: Forwarder<B>,
+}
+
+impl<B> Clone for ClusterDoor<B> {
+    fn clone(&self) -> Self {
+        Self { role: self.role.clone(), forwarder: self.forwarder.clone() }
+    }
+}
+
+/// The end of a request at a node that does not hold the shard.
+#[derive(Debug)]
+pub(crate) enum Passed<B> {
+    /// The answer of the holder.
+    Answer(Response<HolderBody>),
+    /// This node holds the shard, and answers the request itself.
+    Here(Box<Request<B>>, NodeRole),
+    /// No node could be reached.
+    NoHolder,
+    /// The holder got the request and gave no answer, or is no longer the holder.
+    Broken,
+}
+
+impl Responder {
+    pub(crate) async fn answer(
+        self,
+        request: Request<Incoming>,
+        connection: Arc<OpenConnection>,
+    ) -> Result<Response<AnswerBody>, Infallible> {
+        match self {
+            Self::Own(plane) => plane.answer(request, connection).await,
+            Self::Cluster(door) => door.answer(request, connection).await,
+        }
+    }
+}
+
+impl ClusterDoor<Incoming> {
+    async fn answer(
+        self,
+        request: Request<Incoming>,
+        connection: Arc<OpenConnection>,
+    ) -> Result<Response<AnswerBody>, Infallible> {
+        // The holder answers most requests, and its own path has no wait.
+        let own = match &*self.role.borrow() {
+            NodeRole::Holder { agents, .. } => Some(Arc::clone(agents)),
+            NodeRole::Standby(_) => None,
+        };
+        if let Some(agents) = own {
+            return agents.answer(without_mark(request), connection).await;
+        }
+        connection.speaks();
+        let path = identity::split_path(request.uri().path()).1.to_owned();
+        let refusal = |message: &str| {
+            let error = AgentError::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError", message);
+            let error = error.with_code("no_holder").retry_after(RETRY_AFTER);
+            Ok(error.into_response(ErrorShape::of_path(&path)).map(boxed))
+        };
+        match self.pass(request, |holder| holder.agents.clone()).await {
+            Passed::Answer(answer) => Ok(answer.map(boxed)),
+            Passed::Here(request, NodeRole::Holder { agents, .. }) => {
+                agents.answer(*request, connection).await
+            }
+            Passed::Here(..) | Passed::NoHolder => {
+                refusal("the service has no active node at present; repeat the request")
+            }
+            Passed::Broken => {
+                refusal("the active node of the service ended during the request; repeat the request")
+            }
+        }
+    }
+}
+
+impl<B: ForwardedBody> ClusterDoor<B> {
+    pub(crate) fn new(role: watch::Receiver<NodeRole>) -> Self {
+        Self { role, forwarder: Forwarder::new() }
+    }
+
+    /// The part that this node has at present.
+    pub(crate) fn role(&self) -> NodeRole {
+        self.role.borrow().clone()
+    }
+
+    /// Passes a request to the holder. Waits while there is none, up to [`HOLD`].
+    pub(crate) async fn pass(
+        &self,
+        request: Request<B>,
+        plane: impl Fn(&HolderAddress) -> Authority,
+    ) -> Passed<B> {
+        let was_forwarded = request.headers().contains_key(FORWARDED);
+        let mut request = Box::new(without_mark(request));
+        let mut role = self.role.clone();
+        let ends = Instant::now() + HOLD;
+        loop {
+            let current = role.borrow_and_update().clone();
+            let waits_until = match current {
+                NodeRole::Holder { .. } => return Passed::Here(request, current),
+                // The node that forwarded the request has an old view, and tries again.
+                NodeRole::Standby(_) if was_forwarded => return Passed::NoHolder,
+                NodeRole::Standby(None) => ends,
+                NodeRole::Standby(Some(holder)) => {
+                    let to = plane(&holder);
+                    // A holder that is paused or unreachable accepts the request and never answers.
+                    let mut replaced = Box::pin(replaced(self.role.clone(), holder));
+                    let forwarded = tokio::select! {
+                        forwarded = self.forwarder.forward(*request, &to) => forwarded,
+                        () = &mut replaced => return Passed::Broken,
+                    };
+                    match forwarded {
+                        Ok(answer) => {
+                            return Passed::Answer(answer.map(|body| HolderBody { body, replaced }));
+                        }
+                        Err(ForwardError::Broken(error)) => {
+                            tracing::debug!(%error, "a forwarded request got no answer");
+                            return Passed::Broken;
+                        }
+                        Err(ForwardError::Unreached(back)) => request = back,
+                    }
+                    Instant::now() + AGAIN
+                }
+            };
+            // A new holder ends the wait.
+            let _ = timeout_at(waits_until.min(ends), role.changed()).await;
+            if Instant::now() >= ends {
+                return Passed::NoHolder;
+            }
+        }
+    }
+}
+
+/// Resolves when another node is the holder, or none.
+async fn replaced(mut role: watch::Receiver<NodeRole>, holder: HolderAddress) {
+    let is_other = |role: &NodeRole| !matches!(role, NodeRole::Standby(Some(current)) if *current == holder);
+    // The role ends with the node, and its connections with it.
+    let _ = role.wait_for(is_other).await;
+}
+
+/// The body of a holder's answer. It breaks off when another node becomes the holder, because the old one may be paused or
+/// unreachable, and then never ends it.
+pub(crate) struct HolderBody {
+    body: Incoming,
+    replaced: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl fmt::Debug for HolderBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HolderBody").field("body", &self.body).finish_non_exhaustive()
+    }
+}
+
+impl Body for HolderBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        // What the holder has sent comes first: a whole answer stays whole.
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        self.replaced
+            .as_mut()
+            .poll(cx)
+            .map(|()| Some(Err("another node of the cluster has taken over".into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Removes the mark of another node, which no upstream gets.
+pub(crate) fn without_mark<B>(mut request: Request<B>) -> Request<B> {
+    request.headers_mut().remove(FORWARDED);
+    request
+}

@@ -1,0 +1,324 @@
+//! A node of a cluster: waits for the shard and forwards requests meanwhile, and becomes its holder.
+//!
+//! A node that loses the shard ends with an error, and does not become a standby again. Its threads and tasks may hold any
+//! part of the old state, and the end of the process removes all of it. The service manager starts the node again.
+
+mod admin_door;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use http::uri::{Authority, Uri};
+use rolltap_cluster::lease::{self, HeldLease, LeaseState, LeaseView, Node};
+use rolltap_cluster::{Cluster, ClusterError, ClusterSettings};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::core::{Core, Foundation, recover};
+use super::sockets::{Serving, Sockets};
+use super::{ShutdownError, StartError, check};
+use crate::agent_plane::public_url::PublicUrl;
+use crate::agent_plane::responder::{ClusterDoor, HolderAddress, NodeRole, Responder};
+use crate::settings::Settings;
+use crate::store::{Health, Part, RestoreError, Restored, StoreError};
+
+/// The pause before the captures are read again, after NATS failed.
+const AGAIN: Duration = Duration::from_millis(500);
+/// The only shard of a cluster.
+const SHARD: u32 = 0;
+
+/// The settings that a node has beyond those of a proxy.
+#[derive(Clone, Debug)]
+pub struct NodeSettings {
+    /// How the node reaches NATS.
+    pub cluster: ClusterSettings,
+    /// The host at which other nodes reach the planes of this node, with the ports that they listen on. `None` means the
+    /// addresses that they listen on.
+    pub host: Option<String>,
+}
+
+/// Why a node did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// NATS cannot be used.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// The proxy cannot be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The captures cannot be restored.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+    /// Other nodes could not reach this one.
+    #[error(
+        "other nodes cannot reach {0}, at which the {1} plane listens: give --node-host with the name or address of this host"
+    )]
+    Unreachable(SocketAddr, &'static str),
+    /// Nodes forward requests without TLS.
+    #[error(
+        "a node of a cluster has no TLS of its own: terminate TLS in front of the nodes, without --tls-cert and --tls-key"
+    )]
+    Tls,
+    /// The store cannot write any more, or the shard was taken over.
+    #[error(transparent)]
+    Ended(#[from] StoreError),
+    /// The node did not shut down cleanly.
+    #[error(transparent)]
+    Shutdown(#[from] ShutdownError),
+}
+
+/// What a node does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeStatus {
+    /// It waits for the shard, and forwards requests to the node at this URL, if there is one.
+    Standby(Option<String>),
+    /// It has the lease, and reads the captures.
+    Restoring {
+        /// The epoch of the lease.
+        epoch: u64,
+    },
+    /// It holds the shard and answers.
+    Holder {
+        /// The epoch of the lease.
+        epoch: u64,
+        /// The number of segments of captures.
+        segments: usize,
+        /// Their size.
+        bytes: u64,
+        /// The time between the lease and the first answer.
+        took: Duration,
+    },
+}
+
+/// A node that answers on its sockets.
+#[derive(Debug)]
+pub struct RunningNode {
+    settings: Settings,
+    foundation: Foundation,
+    cluster: Cluster,
+    me: Node,
+    role: watch::Sender<NodeRole>,
+    serving: Serving,
+    default_url: PublicUrl,
+    agent_addrs: Vec<SocketAddr>,
+    admin_addr: SocketAddr,
+}
+
+/// Connects to the cluster, and serves both planes as a standby. The future is boxed for the reason given at
+/// [`super::start`].
+///
+/// # Errors
+/// Fails if NATS or the addresses cannot be used.
+pub fn start_node(
+    settings: Settings,
+    node: NodeSettings,
+) -> BoxFuture<'static, Result<RunningNode, NodeError>> {
+    Box::pin(start(settings, node))
+}
+
+async fn start(settings: Settings, node: NodeSettings) -> Result<RunningNode, NodeError> {
+    check(&settings)?;
+    if settings.agent_tls.is_some() || settings.admin_tls.is_some() {
+        return Err(NodeError::Tls);
+    }
+    let foundation = Foundation::lay(&settings)?;
+    let cluster = rolltap_cluster::connect(&node.cluster).await?;
+    let sockets = Sockets::bind(&settings, &foundation.metrics).await?;
+    let (agent_addrs, admin_addr) = (sockets.agent_addrs.clone(), sockets.admin_addr);
+    let first = agent_addrs.first().copied().unwrap_or(admin_addr);
+    let me = Node {
+        id: Uuid::now_v7(),
+        agent_url: url_of(first, node.host.as_deref(), "agent")?,
+        admin_url: url_of(admin_addr, node.host.as_deref(), "admin")?,
+    };
+    let (role, roles) = watch::channel(NodeRole::Standby(None));
+    let default_url = sockets.default_url();
+    let admin = admin_door::router(ClusterDoor::new(roles.clone()));
+    let door = ClusterDoor::new(roles);
+    let (draining, stopped) = (foundation.draining.clone(), foundation.stopped.clone());
+    let serving = sockets.serve(Responder::Cluster(door), admin, &foundation.metrics, draining, stopped);
+    Ok(RunningNode { settings, foundation, cluster, me, role, serving, default_url, agent_addrs, admin_addr })
+}
+
+/// Returns the URL at which other nodes reach an address.
+fn url_of(address: SocketAddr, host: Option<&str>, plane: &'static str) -> Result<String, NodeError> {
+    match host {
+        Some(host) => Ok(format!("http://{host}:{}", address.port())),
+        None if address.ip().is_unspecified() => Err(NodeError::Unreachable(address, plane)),
+        None => Ok(format!("http://{address}")),
+    }
+}
+
+/// Returns the authority of a URL of another node. `None` if it has none, which no node writes.
+fn authority(url: &str) -> Option<Authority> {
+    url.parse::<Uri>().ok()?.into_parts().authority
+}
+
+impl RunningNode {
+    /// The addresses of the agent plane, in the order of [`Settings::listen`].
+    pub fn agent_addrs(&self) -> &[SocketAddr] {
+        &self.agent_addrs
+    }
+
+    /// The address of the admin plane.
+    pub fn admin_addr(&self) -> SocketAddr {
+        self.admin_addr
+    }
+
+    /// Runs the node until `stop`, and then drains it for up to `grace`. `observe` gets each change of the status.
+    ///
+    /// # Errors
+    /// Fails if the node cannot become the holder, and if another node takes the shard from it. The process should end
+    /// then.
+    pub fn run(
+        self,
+        stop: impl Future<Output = ()> + Send + 'static,
+        grace: Duration,
+        observe: impl Fn(NodeStatus) + Send + Sync + 'static,
+    ) -> BoxFuture<'static, Result<(), NodeError>> {
+        Box::pin(self.run_all(stop, grace, observe))
+    }
+
+    async fn run_all(
+        mut self,
+        stop: impl Future<Output = ()> + Send,
+        grace: Duration,
+        observe: impl Fn(NodeStatus) + Sync,
+    ) -> Result<(), NodeError> {
+        let mut stop = pin!(stop);
+        let lease = tokio::select! {
+            lease = self.wait_for_lease(&observe) => lease,
+            () = &mut stop => return self.stop_standby(grace).await,
+        };
+        // The previous holder may be paused or unreachable. Requests wait for this node instead.
+        self.role.send_replace(NodeRole::Standby(None));
+        let (draining, stopped) = (self.foundation.draining.clone(), self.foundation.stopped.clone());
+        let held = HoldingNode::start(
+            self.settings,
+            self.foundation,
+            &self.cluster,
+            &lease,
+            self.default_url,
+            &observe,
+        )
+        .await?;
+        self.role.send_replace(NodeRole::Holder {
+            agents: Arc::clone(&held.core.agent_plane),
+            admin: held.core.admin_router.clone(),
+        });
+        observe(held.status);
+        let store = held.core.store.clone();
+        tokio::select! {
+            () = &mut stop => {}
+            error = store.ended() => return Err(error.into()),
+        }
+        draining.cancel();
+        let all_finished = self.serving.finish_calls(grace).await;
+        stopped.cancel();
+        self.role.send_replace(NodeRole::Standby(None));
+        self.serving.finish_admin().await;
+        held.core.finish().await?;
+        lease.release().await;
+        if all_finished { Ok(()) } else { Err(ShutdownError::CutOff(grace).into()) }
+    }
+
+    /// Waits until this node has the lease of the shard, and knows the holder meanwhile.
+    async fn wait_for_lease(&self, observe: &(impl Fn(NodeStatus) + Sync)) -> HeldLease {
+        let (view, mut views) = watch::channel(LeaseView::Unknown);
+        let follow = async {
+            // The sender lives as long as the lease is waited for.
+            while views.changed().await.is_ok() {
+                let seen = views.borrow_and_update().clone();
+                // A node that NATS does not answer keeps the holder that it knows.
+                let LeaseView::Seen(record) = seen else { continue };
+                let holder = record.and_then(|record| record.holder);
+                let address = holder.as_ref().and_then(|holder| {
+                    Some(HolderAddress {
+                        agents: authority(&holder.agent_url)?,
+                        admin: authority(&holder.admin_url)?,
+                    })
+                });
+                self.role.send_replace(NodeRole::Standby(address));
+                observe(NodeStatus::Standby(holder.map(|holder| holder.agent_url)));
+            }
+            std::future::pending().await
+        };
+        tokio::select! {
+            lease = lease::acquire(&self.cluster, SHARD, &self.me, &view) => lease,
+            () = follow => std::future::pending().await,
+        }
+    }
+
+    async fn stop_standby(mut self, grace: Duration) -> Result<(), NodeError> {
+        self.foundation.draining.cancel();
+        let all_finished = self.serving.finish_calls(grace).await;
+        self.foundation.stopped.cancel();
+        self.serving.finish_admin().await;
+        if all_finished { Ok(()) } else { Err(ShutdownError::CutOff(grace).into()) }
+    }
+}
+
+/// The proxy of a node that holds the shard.
+struct HoldingNode {
+    core: Core,
+    status: NodeStatus,
+}
+
+impl HoldingNode {
+    async fn start(
+        settings: Settings,
+        foundation: Foundation,
+        cluster: &Cluster,
+        lease: &HeldLease,
+        default_url: PublicUrl,
+        observe: &(impl Fn(NodeStatus) + Sync),
+    ) -> Result<Self, NodeError> {
+        let (began, epoch) = (Instant::now(), lease.epoch());
+        observe(NodeStatus::Restoring { epoch });
+        let restored = restored(cluster, lease, &settings.data_dir).await?;
+        let (segments, bytes) = (restored.segments, restored.bytes);
+        let opened = restored.open(&settings.data_dir, settings.store).map_err(StartError::from)?;
+        tokio::spawn(follow_lease(lease.state(), opened.store.health()));
+        let recovered = recover(opened).await.map_err(StartError::from)?;
+        let core = Core::start(settings, recovered, foundation, default_url)?;
+        Ok(Self { core, status: NodeStatus::Holder { epoch, segments, bytes, took: began.elapsed() } })
+    }
+}
+
+/// Reads the captures of the shard. Repeats that while NATS fails and the lease is not lost.
+async fn restored(cluster: &Cluster, lease: &HeldLease, data_dir: &Path) -> Result<Restored, RestoreError> {
+    let state = lease.state();
+    loop {
+        match Restored::from_log(cluster, SHARD, lease.epoch(), data_dir).await {
+            Err(error) if error.is_transient() && !matches!(*state.borrow(), LeaseState::Lost(_)) => {
+                tracing::warn!(%error, "the captures cannot be read from NATS yet; it is tried again");
+                tokio::time::sleep(AGAIN).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Shows the state of the lease in the health of the store, until either ends.
+async fn follow_lease(mut state: watch::Receiver<LeaseState>, health: Health) {
+    loop {
+        let current = state.borrow_and_update().clone();
+        match current {
+            LeaseState::Held => health.is_well(Part::Lease),
+            LeaseState::Unconfirmed => health.fails(Part::Lease, StoreError::LeaseUnconfirmed),
+            LeaseState::Lost(record) => {
+                let by =
+                    record.holder.map_or_else(|| "its entry is gone".to_owned(), |holder| holder.agent_url);
+                return health.ends(StoreError::TakenOver(format!("{by}, in epoch {}", record.epoch)));
+            }
+        }
+        if state.changed().await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! A cluster whose parts are killed, paused and cut off at random moments under load. After each fault every promise of the
+//! service is verified, at a node that may be another one than before.
+
+mod nodes;
+mod takeover;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime};
+
+use rolltap_testing::{NatsServers, limit, sample};
+use serde_json::Value;
+
+use self::nodes::Nodes;
+use super::agent;
+use super::ledger::{Book, Reward, State};
+use super::rng::Chance;
+use super::shared_state::World;
+use super::upstream::Upstream;
+use super::verify;
+
+const AGENTS: u64 = 24;
+const NODES: usize = 3;
+const SERVERS: usize = 3;
+/// The answers before a fault.
+const ANSWERS: u64 = 60;
+/// The longest wait for these answers.
+const LOAD_SECONDS: u64 = 6;
+/// Longer than a lease lasts.
+const PAUSE: Duration = Duration::from_millis(6_500);
+/// The number of settled trials to verify again after each fault.
+const AGAIN: usize = 20;
+
+/// What goes wrong in a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// The node that answers is killed.
+    HolderKilled,
+    /// The node that answers is paused until another has taken over, and then wakes up.
+    HolderPaused,
+    /// A node that forwards is killed.
+    StandbyKilled,
+    /// A NATS server is killed, and started again.
+    ServerKilled,
+    /// All NATS servers are paused for longer than a lease lasts.
+    ServersPaused,
+}
+
+const FAULTS: [Fault; 5] = [
+    Fault::HolderKilled,
+    Fault::ServerKilled,
+    Fault::HolderPaused,
+    Fault::ServersPaused,
+    Fault::StandbyKilled,
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs NATS: run ./scripts/test"]
+async fn a_cluster_loses_and_repeats_nothing_whatever_fails() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
+    let rounds = number("CRASH_ROUNDS").unwrap_or(sample(5, 300));
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let seed = number("CRASH_SEED").unwrap_or_else(|| u64::from(now.subsec_nanos()));
+    println!("{rounds} rounds with CRASH_SEED={seed}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let upstream = Upstream::start(seed, Duration::from_millis(15)).await;
+    let servers = NatsServers::start(SERVERS);
+    let nodes = Nodes::start(dir.path(), &upstream.url, &servers.urls(), 3, NODES).await;
+    let world = World::new(seed, upstream);
+    world.is_cluster.store(true, Ordering::Relaxed);
+    let agents: Vec<_> =
+        (0..AGENTS).map(|number| tokio::spawn(agent::live(Arc::clone(&world), number))).collect();
+    let mut run = Run { nodes, servers, world, chance: Chance::of(seed, u64::MAX), slowest: Duration::ZERO };
+    for round in 0..rounds {
+        let fault = match FAULTS.get(round as usize) {
+            Some(fault) => *fault,
+            None => FAULTS[run.chance.among(0..FAULTS.len() as u64) as usize],
+        };
+        run.load_and_fail(fault).await;
+        let every_trial = round % 20 == 4;
+        run.verify(fault, every_trial).await;
+        assert!(agents.iter().all(|agent| !agent.is_finished()), "an agent gave up");
+        println!("round {round}: {fault:?}: {}", run.line());
+    }
+    agents.iter().for_each(tokio::task::JoinHandle::abort);
+    run.world.is_down().await;
+    run.verify(Fault::StandbyKilled, true).await;
+    run.feed_has_each_rewarded_trial_once().await;
+    assert!(run.world.seen.load(Ordering::Relaxed) > rounds * 5, "too few answers came");
+    run.nodes.stop_all().await;
+}
+
+struct Run {
+    nodes: Nodes,
+    servers: NatsServers,
+    world: Arc<World>,
+    chance: Chance,
+    /// The longest time between a fault and a node that answers.
+    slowest: Duration,
+}
+
+impl Run {
+    async fn load_and_fail(&mut self, fault: Fault) {
+        // Agents call any node, also one that only forwards.
+        let entrance = self.nodes.any(&mut self.chance, fault == Fault::StandbyKilled).await;
+        self.world.comes_up(&entrance);
+        let answers = self.world.seen.load(Ordering::Relaxed) + self.chance.among(10..ANSWERS);
+        let load = async {
+            while self.world.seen.load(Ordering::Relaxed) < answers {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        // The load may be short on a busy machine.
+        let _ = tokio::time::timeout(limit(LOAD_SECONDS), load).await;
+        let began = Instant::now();
+        self.fail(fault).await;
+        self.nodes.until_one_answers().await;
+        self.slowest = self.slowest.max(began.elapsed());
+        self.world.is_down().await;
+        self.nodes.restart_ended().await;
+    }
+
+    async fn fail(&mut self, fault: Fault) {
+        let holder = self.nodes.holder().await;
+        match fault {
+            Fault::HolderKilled => self.nodes.kill(holder).await,
+            Fault::HolderPaused => {
+                self.nodes.signal(holder, "STOP");
+                tokio::time::sleep(PAUSE).await;
+                self.nodes.until_another_answers(holder).await;
+                self.nodes.signal(holder, "CONT");
+                self.nodes.ends_because_it_was_replaced(holder).await;
+            }
+            Fault::StandbyKilled => {
+                let standby = (holder + 1 + self.chance.among(0..NODES as u64 - 1) as usize) % NODES;
+                self.nodes.kill(standby).await;
+            }
+            Fault::ServerKilled => {
+                let server = self.chance.among(0..SERVERS as u64) as usize;
+                self.servers.kill(server);
+                tokio::time::sleep(self.chance.below(PAUSE)).await;
+                self.servers.restart(server);
+            }
+            Fault::ServersPaused => {
+                let ids: Vec<u32> = (0..SERVERS).map(|number| self.servers.id(number)).collect();
+                ids.iter().for_each(|id| nodes::send(*id, "STOP"));
+                tokio::time::sleep(PAUSE).await;
+                ids.iter().for_each(|id| nodes::send(*id, "CONT"));
+            }
+        }
+    }
+
+    /// Panics with every broken promise, if there is one.
+    async fn verify(&mut self, fault: Fault, every_trial: bool) {
+        let place = self.nodes.any(&mut self.chance, false).await;
+        let mut breaches = self.world.complaints();
+        let (settled, live): (Vec<_>, Vec<_>) =
+            self.world.books().into_iter().partition(|book| book.page().is_settled);
+        let few =
+            |chance: &mut Chance| settled.get(chance.among(0..settled.len().max(1) as u64) as usize).cloned();
+        let again: Vec<Book> = match every_trial {
+            true => settled.clone(),
+            false => (0..AGAIN).filter_map(|_| few(&mut self.chance)).collect(),
+        };
+        for book in live.iter().chain(&again) {
+            breaches.extend(verify::trial(&self.world, &place.admin, book).await.breaches);
+            if book.page().is_settled {
+                self.world.upstream.forget(book.page().number);
+            }
+        }
+        let seed = self.world.seed;
+        assert!(
+            breaches.is_empty(),
+            "CRASH_SEED={seed}, {fault:?}\n{}\n{}",
+            breaches.join("\n"),
+            self.nodes.logs()
+        );
+    }
+
+    /// Reads the feed from its beginning. Each trial whose reward was acknowledged is in it once.
+    async fn feed_has_each_rewarded_trial_once(&mut self) {
+        let place = self.nodes.any(&mut self.chance, false).await;
+        let url = format!("{}/v1/rollouts?limit=1000000", place.admin);
+        let text = self.world.http.get(url).send().await.unwrap().text().await.unwrap();
+        let mut trials: Vec<String> = Vec::new();
+        for line in text.lines() {
+            let line: Value = serde_json::from_str(line).unwrap();
+            if let Some(id) = line["trial_id"].as_str()
+                && trials.last().is_none_or(|last| last != id)
+            {
+                trials.push(id.to_owned());
+            }
+        }
+        for book in self.world.books() {
+            let page = book.page();
+            if page.state == State::Sealed && matches!(page.reward, Reward::Kept(_)) {
+                let count = trials.iter().filter(|id| **id == page.trial_id).count();
+                assert_eq!(
+                    count,
+                    1,
+                    "{} is in the feed: {}",
+                    page.trial_id,
+                    text.get(..500).unwrap_or(&text)
+                );
+            }
+        }
+        assert!(!trials.is_empty());
+    }
+
+    fn line(&self) -> String {
+        let books = self.world.books();
+        format!(
+            "{} trials, {} answers seen whole, {} requests repeated, slowest recovery {:?}",
+            books.len(),
+            self.world.seen.load(Ordering::Relaxed),
+            self.world.lost.load(Ordering::Relaxed),
+            self.slowest
+        )
+    }
+}

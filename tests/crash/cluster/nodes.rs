@@ -1,0 +1,188 @@
+//! The nodes of a cluster, each a process.
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rolltap_testing::{client_builder, free_port, limit};
+use tokio::process::{Child, Command};
+
+use super::super::proxy::Place;
+use super::super::rng::Chance;
+
+/// The time in which some node answers after any fault.
+const RECOVERY_SECONDS: u64 = 60;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The nodes, which are killed when this is dropped.
+pub(super) struct Nodes {
+    nodes: Vec<Node>,
+    http: reqwest::Client,
+}
+
+struct Node {
+    place: Place,
+    arguments: Vec<String>,
+    log: PathBuf,
+    /// `None` while the node is down.
+    child: Option<Child>,
+}
+
+/// Sends a signal to a process of this test.
+pub(super) fn send(id: u32, signal: &str) {
+    let status = std::process::Command::new("kill").args([format!("-{signal}"), id.to_string()]).status();
+    assert!(status.unwrap().success());
+}
+
+impl Nodes {
+    /// Starts nodes, and waits until one answers.
+    pub(super) async fn start(
+        dir: &Path,
+        upstream: &str,
+        servers: &str,
+        replicas: usize,
+        count: usize,
+    ) -> Self {
+        let node = |number: usize| {
+            let (agents, admin) = (free_port(), free_port());
+            let at = |port: u16| format!("127.0.0.1:{port}");
+            let data = dir.join(format!("data-{number}"));
+            let arguments = [
+                ("--listen", at(agents)),
+                ("--admin", at(admin)),
+                ("--upstream", upstream.to_owned()),
+                ("--data", data.display().to_string()),
+                ("--cluster", servers.to_owned()),
+                ("--cluster-replicas", replicas.to_string()),
+            ];
+            let arguments =
+                arguments.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
+            let url = |port: u16| format!("http://127.0.0.1:{port}");
+            let place = Place { agents: url(agents), admin: url(admin) };
+            Node { place, arguments, log: dir.join(format!("node-{number}.log")), child: None }
+        };
+        let http = client_builder().timeout(Duration::from_secs(2)).build().unwrap();
+        let mut nodes = Self { nodes: (0..count).map(node).collect(), http };
+        nodes.restart_ended().await;
+        nodes.until_one_answers().await;
+        nodes
+    }
+
+    /// Returns the node that holds the shard.
+    pub(super) async fn holder(&mut self) -> usize {
+        let deadline = Instant::now() + limit(RECOVERY_SECONDS);
+        loop {
+            for (number, node) in self.nodes.iter().enumerate() {
+                if self.readiness(node).await.as_deref() == Some("ready\n") {
+                    return number;
+                }
+            }
+            assert!(Instant::now() < deadline, "no node holds the shard: {}", self.logs());
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Returns the text of a node that is ready.
+    async fn readiness(&self, node: &Node) -> Option<String> {
+        let answer = self.http.get(format!("{}/readyz", node.place.admin)).send().await.ok()?;
+        let is_ready = answer.status().is_success();
+        answer.text().await.ok().filter(|_| is_ready)
+    }
+
+    pub(super) async fn until_one_answers(&mut self) {
+        self.holder().await;
+    }
+
+    pub(super) async fn until_another_answers(&mut self, not: usize) {
+        let deadline = Instant::now() + limit(RECOVERY_SECONDS);
+        while self.holder().await == not {
+            assert!(Instant::now() < deadline, "no other node took over: {}", self.logs());
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Returns the place of a random node that is ready, or of the holder.
+    pub(super) async fn any(&mut self, chance: &mut Chance, only_holder: bool) -> Place {
+        let holder = self.holder().await;
+        let chosen = chance.among(0..self.nodes.len() as u64) as usize;
+        let is_ready = !only_holder && self.readiness(&self.nodes[chosen]).await.is_some();
+        self.nodes[if is_ready { chosen } else { holder }].place.clone()
+    }
+
+    pub(super) fn place(&self, number: usize) -> Place {
+        self.nodes[number].place.clone()
+    }
+
+    pub(super) async fn kill(&mut self, number: usize) {
+        if let Some(mut child) = self.nodes[number].child.take() {
+            child.kill().await.unwrap();
+        }
+    }
+
+    pub(super) fn signal(&self, number: usize, signal: &str) {
+        send(self.nodes[number].child.as_ref().unwrap().id().unwrap(), signal);
+    }
+
+    /// Waits until a node that woke up has noticed that another holds its shard.
+    pub(super) async fn ends_because_it_was_replaced(&mut self, number: usize) {
+        let child = self.nodes[number].child.as_mut().unwrap();
+        let ended = tokio::time::timeout(limit(20), child.wait()).await;
+        let log = std::fs::read_to_string(&self.nodes[number].log).unwrap();
+        let code =
+            ended.unwrap_or_else(|_| panic!("a node that was replaced still runs: {log}")).unwrap().code();
+        assert!(code != Some(0) && log.contains("has taken over the shard of this one"), "{code:?}: {log}");
+        self.nodes[number].child = None;
+    }
+
+    /// Starts the nodes that are down, and waits until all nodes are ready.
+    pub(super) async fn restart_ended(&mut self) {
+        for node in &mut self.nodes {
+            let has_ended = match &mut node.child {
+                Some(child) => child.try_wait().unwrap().is_some(),
+                None => true,
+            };
+            if has_ended {
+                node.child = Some(node.spawn());
+            }
+        }
+        let deadline = Instant::now() + limit(RECOVERY_SECONDS);
+        for node in &self.nodes {
+            while self.readiness(node).await.is_none() {
+                assert!(Instant::now() < deadline, "a node is not ready: {}", self.logs());
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+
+    /// Stops all nodes as an operator does, each with exit status 0.
+    pub(super) async fn stop_all(mut self) {
+        for number in 0..self.nodes.len() {
+            self.signal(number, "TERM");
+            let child = self.nodes[number].child.as_mut().unwrap();
+            let ended = tokio::time::timeout(limit(60), child.wait()).await;
+            assert_eq!(ended.expect("a node stops").unwrap().code(), Some(0), "{}", self.logs());
+        }
+    }
+
+    pub(super) fn logs(&self) -> String {
+        let log = |node: &Node| {
+            let text = std::fs::read_to_string(&node.log).unwrap_or_default();
+            format!("{}:\n{text}", node.log.display())
+        };
+        self.nodes.iter().map(log).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Node {
+    fn spawn(&self) -> Child {
+        let log = OpenOptions::new().create(true).append(true).open(&self.log).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rolltap"));
+        command.arg("proxy").args(&self.arguments);
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ROLLTAP_")) {
+            command.env_remove(name);
+        }
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).kill_on_drop(true);
+        command.spawn().unwrap()
+    }
+}
