@@ -66,7 +66,7 @@ async fn a_cluster_loses_and_repeats_nothing_whatever_fails() {
     let dir = tempfile::tempdir().unwrap();
     let upstream = Upstream::start(seed, Duration::from_millis(15)).await;
     let servers = NatsServers::start(SERVERS);
-    let nodes = Nodes::start(dir.path(), &upstream.url, &servers.urls(), 3, NODES).await;
+    let nodes = Nodes::start(dir.path(), &upstream.url, &servers.urls(), NODES, &[]).await;
     let world = World::new(seed, upstream);
     world.is_cluster.store(true, Ordering::Relaxed);
     let agents: Vec<_> =

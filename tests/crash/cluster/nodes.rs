@@ -36,13 +36,13 @@ pub(super) fn send(id: u32, signal: &str) {
 }
 
 impl Nodes {
-    /// Starts nodes, and waits until one answers.
+    /// Starts nodes with these further arguments, and waits until one answers.
     pub(super) async fn start(
         dir: &Path,
         upstream: &str,
         servers: &str,
-        replicas: usize,
         count: usize,
+        more: &[&str],
     ) -> Self {
         let node = |number: usize| {
             let (agents, admin) = (free_port(), free_port());
@@ -54,10 +54,9 @@ impl Nodes {
                 ("--upstream", upstream.to_owned()),
                 ("--data", data.display().to_string()),
                 ("--cluster", servers.to_owned()),
-                ("--cluster-replicas", replicas.to_string()),
             ];
-            let arguments =
-                arguments.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
+            let arguments = arguments.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
+            let arguments = arguments.chain(more.iter().map(|argument| (*argument).to_owned())).collect();
             let url = |port: u16| format!("http://127.0.0.1:{port}");
             let place = Place { agents: url(agents), admin: url(admin) };
             Node { place, arguments, log: dir.join(format!("node-{number}.log")), child: None }

@@ -33,19 +33,21 @@ async fn say(http: &reqwest::Client, url: &str, key: &str, messages: &mut Vec<Va
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs vLLM and NATS: run ./scripts/test"]
 async fn the_next_turn_after_a_takeover_is_spliced_and_comes_in_time() {
-    let vllm =
-        std::env::var("ROLLTAP_TEST_VLLM").expect("ROLLTAP_TEST_VLLM names no vLLM: run ./scripts/test");
+    let set =
+        |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run ./scripts/test"));
+    let (vllm, model) = (set("ROLLTAP_TEST_VLLM"), set("ROLLTAP_TESTBED_MODEL"));
     let dir = tempfile::tempdir().unwrap();
     let servers = NatsServers::start(3);
-    let mut nodes = Nodes::start(dir.path(), &vllm, &servers.urls(), 3, 2).await;
+    let mut nodes = Nodes::start(dir.path(), &vllm, &servers.urls(), 2, &["--tokenizer", &model]).await;
     let http = rolltap_testing::client_builder().build().unwrap();
-    let trial =
-        http.post(format!("{}/v1/trials", nodes.place(1).admin)).json(&json!({"task_id": "takeover"}));
+    let trial = http
+        .post(format!("{}/v1/trials", nodes.place(1).admin))
+        .json(&json!({"task_id": "takeover", "history": "sampled"}));
     let trial: Value = trial.send().await.unwrap().json().await.unwrap();
     let (id, key) = (trial["trial_id"].as_str().unwrap(), trial["key"].as_str().unwrap());
     let mut messages = Vec::new();
     say(&http, &nodes.place(0).agents, key, &mut messages, "Turn 0.").await;
-    let kills = sample(2, 50);
+    let kills = std::env::var("CRASH_ROUNDS").map_or(sample(2, 50), |text| text.parse().unwrap());
     let mut times: Vec<Duration> = Vec::new();
     for turn in 1..=kills {
         let holder = nodes.holder().await;
@@ -61,7 +63,13 @@ async fn the_next_turn_after_a_takeover_is_spliced_and_comes_in_time() {
     let calls = http.get(url).send().await.unwrap().text().await.unwrap();
     let calls: Vec<Call> = calls.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let is_spliced = |call: &Call| matches!(call.continuation, Some(Continuation::Spliced { .. }));
-    assert_eq!(calls.iter().filter(|call| is_spliced(call)).count() as u64, kills, "{calls:?}");
+    assert_eq!(
+        calls.iter().filter(|call| is_spliced(call)).count() as u64,
+        kills,
+        "{:?}\n{}",
+        calls.iter().map(|call| &call.continuation).collect::<Vec<_>>(),
+        nodes.logs()
+    );
     let slowest = times.iter().max().unwrap();
     assert!(*slowest < limit(GOAL_SECONDS), "{times:?}");
     nodes.stop_all().await;
