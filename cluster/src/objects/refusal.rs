@@ -1,0 +1,136 @@
+//! Why a place for objects cannot be used, with the remedy.
+
+use super::location::ObjectsUrl;
+use super::settings::MissingVariable;
+
+/// Why a place for objects cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    /// A variable is missing.
+    #[error("cannot use {url}: {source}")]
+    Settings {
+        /// The place.
+        url: ObjectsUrl,
+        /// The variable.
+        source: MissingVariable,
+    },
+    /// The request was refused or not answered.
+    #[error("cannot {action}: {reason}{remedy}")]
+    Refused {
+        /// What was asked for, as a verb with its object.
+        action: String,
+        /// The error of the server, the client or the system.
+        reason: String,
+        /// What to do, after `; `, or nothing.
+        remedy: &'static str,
+        /// Whether the same request may succeed later without a change of the settings.
+        is_transient: bool,
+    },
+}
+
+const NO_BUCKET: &str = "; create the bucket, or correct its name";
+const NO_PERMISSION: &str = "; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the policy of the bucket, which must allow \
+                             s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket";
+const NO_ANSWER: &str = "; check that the server runs, and AWS_ENDPOINT_URL";
+
+impl StorageError {
+    /// Whether the same request may succeed later without a change of the settings.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Refused { is_transient: true, .. })
+    }
+
+    pub(super) fn of_system(action: String, error: &std::io::Error) -> Self {
+        use std::io::ErrorKind;
+        let is_lasting = matches!(
+            error.kind(),
+            ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::NotADirectory
+        );
+        Self::Refused { action, reason: error.to_string(), remedy: "", is_transient: !is_lasting }
+    }
+
+    pub(super) fn of_content(action: String, reason: String) -> Self {
+        Self::Refused { action, reason, remedy: "", is_transient: false }
+    }
+
+    pub(super) fn silent(action: String) -> Self {
+        let reason = "the server stopped sending".to_owned();
+        Self::Refused { action, reason, remedy: NO_ANSWER, is_transient: true }
+    }
+
+    pub(super) fn of_s3(action: String, error: &object_store::Error) -> Self {
+        use object_store::Error;
+        let (remedy, is_transient) = match error {
+            _ if is_missing_bucket(error) => (NO_BUCKET, false),
+            Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => (NO_PERMISSION, false),
+            Error::Generic { .. } if is_unanswered(error) => (NO_ANSWER, true),
+            // Such as an answer with status 503.
+            Error::Generic { .. } => ("", true),
+            _ => ("", false),
+        };
+        Self::Refused { action, reason: reason(error), remedy, is_transient }
+    }
+}
+
+/// Whether the object does not exist. A bucket that does not exist is another problem with the same status.
+pub(super) fn is_missing_object(error: &object_store::Error) -> bool {
+    matches!(error, object_store::Error::NotFound { .. }) && !is_missing_bucket(error)
+}
+
+/// Whether the bucket does not exist. Only the code in the body of the answer says so.
+pub(super) fn is_missing_bucket(error: &object_store::Error) -> bool {
+    error.to_string().contains("<Code>NoSuchBucket</Code>")
+}
+
+fn is_unanswered(error: &object_store::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<object_store::client::HttpError>().is_some() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// Returns the text of the innermost error, or the code and message in the XML of an answer. The errors around it repeat the
+/// action and have details of the client.
+fn reason(error: &object_store::Error) -> String {
+    let mut innermost: &(dyn std::error::Error + 'static) = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    let text = innermost.to_string();
+    let element = |name: &str| {
+        let (_, rest) = text.split_once(&format!("<{name}>"))?;
+        rest.split_once(&format!("</{name}>")).map(|(content, _)| content)
+    };
+    match (element("Code"), element("Message")) {
+        (Some(code), Some(message)) => format!("{code}: {message}"),
+        (Some(code), None) => code.to_owned(),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::Error;
+
+    use super::*;
+
+    fn answer(body: &str) -> Error {
+        let source = format!("Server returned non-2xx status code: 404 Not Found: {body}").into();
+        Error::NotFound { path: "a/b".to_owned(), source }
+    }
+
+    #[test]
+    fn a_missing_bucket_is_no_missing_object() {
+        let bucket = answer("<Error><Code>NoSuchBucket</Code><Message>There is none</Message></Error>");
+        assert!(is_missing_bucket(&bucket) && !is_missing_object(&bucket));
+        assert_eq!(
+            StorageError::of_s3("read s3://captures/a".to_owned(), &bucket).to_string(),
+            "cannot read s3://captures/a: NoSuchBucket: There is none; create the bucket, or correct its name"
+        );
+        let object = answer("<Error><Code>NoSuchKey</Code></Error>");
+        assert!(is_missing_object(&object) && !is_missing_bucket(&object));
+    }
+}
