@@ -24,7 +24,7 @@ mod transfer;
 
 pub use archive::SegmentArchive;
 pub use archive_error::ArchiveError;
-pub use digest::{InvalidSha256, Sha256};
+pub use digest::{InvalidSha256, Sha256, Sha256Hasher};
 pub use location::{InvalidObjectsUrl, ObjectsUrl};
 pub use manifest::{Manifest, ManifestError, SegmentObject};
 pub use refusal::StorageError;

@@ -5,9 +5,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
-use crate::{free_port, until};
+use crate::{TestCertificate, free_port, until};
 
 /// A server with the S3 protocol on loopback, with the bucket [`S3Server::BUCKET`]. It has its objects in memory, and is killed
 /// when this is dropped.
@@ -17,6 +17,8 @@ pub struct S3Server {
     /// `None` while the server is stopped.
     child: Option<Child>,
     dir: TempDir,
+    /// The certificate and its key. `None` without TLS.
+    certificate: Option<[NamedTempFile; 2]>,
 }
 
 impl S3Server {
@@ -30,9 +32,23 @@ impl S3Server {
         server
     }
 
+    /// Starts a server with TLS, and waits until it accepts connections. It has no bucket yet.
+    pub fn start_with_tls(certificate: &TestCertificate) -> Self {
+        let mut server = Self::stopped();
+        server.certificate = Some(certificate.files());
+        server.restart();
+        server
+    }
+
     /// Chooses the port of a server that does not run yet.
     pub fn stopped() -> Self {
-        Self { port: free_port(), child: None, dir: tempfile::tempdir().unwrap() }
+        Self { port: free_port(), child: None, dir: tempfile::tempdir().unwrap(), certificate: None }
+    }
+
+    /// The URL of the server.
+    pub fn endpoint(&self) -> String {
+        let scheme = if self.certificate.is_some() { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}", self.port)
     }
 
     /// The environment variables with which a client reaches the server.
@@ -41,7 +57,7 @@ impl S3Server {
             ("AWS_ACCESS_KEY_ID", "tests".to_owned()),
             ("AWS_SECRET_ACCESS_KEY", "tests-secret".to_owned()),
             ("AWS_REGION", "us-east-1".to_owned()),
-            ("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{}", self.port)),
+            ("AWS_ENDPOINT_URL", self.endpoint()),
         ]
     }
 
@@ -56,10 +72,15 @@ impl S3Server {
         let output = File::options().create(true).append(true).open(&log).unwrap();
         let mut command = Command::new(program.unwrap());
         command.args(["-H", "127.0.0.1", "-p", &self.port.to_string()]);
+        if let Some([certificate, key]) = &self.certificate {
+            command.arg("-c").arg(certificate.path()).arg("-k").arg(key.path());
+        }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
         self.child = Some(command.spawn().unwrap());
-        let port = self.port;
-        until(&format!("the S3 server has its bucket: {}", log.display()), || has_bucket(port));
+        let (port, has_tls) = (self.port, self.certificate.is_some());
+        let is_ready =
+            || if has_tls { TcpStream::connect(("127.0.0.1", port)).is_ok() } else { has_bucket(port) };
+        until(&format!("the S3 server is ready: {}", log.display()), is_ready);
     }
 
     /// Kills the server. Its objects are lost.

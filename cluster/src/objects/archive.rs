@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::archive_error::ArchiveError;
 use super::directory::Condition;
+use super::location::{folder_of, shard_of};
 use super::manifest::{Manifest, SegmentObject};
 use super::storage::ObjectStorage;
 use super::transfer;
@@ -38,6 +39,10 @@ struct Stored {
 }
 
 impl SegmentArchive {
+    /// The beginning of the name of a file that [`SegmentArchive::fetch`] writes, beside its destination. Such a file remains
+    /// if the process dies.
+    pub const PARTIAL: &str = transfer::PARTIAL;
+
     /// Opens the segments of a shard of the cluster with this identity, and reads their manifest, if it exists.
     ///
     /// # Errors
@@ -226,7 +231,7 @@ impl SegmentArchive {
     }
 
     fn folder(&self) -> String {
-        format!("{FOLDER}{}", self.shard)
+        folder_of(self.shard)
     }
 
     fn key(&self) -> String {
@@ -236,15 +241,6 @@ impl SegmentArchive {
     fn url(&self) -> String {
         self.storage.place_of(&self.key())
     }
-}
-
-/// The beginning of the name of a shard's folder.
-const FOLDER: &str = "shard-";
-
-fn shard_of(folder: &str) -> Option<u32> {
-    let number = folder.strip_prefix(FOLDER)?;
-    // Only the spelling that `folder` makes.
-    number.parse().ok().filter(|shard: &u32| shard.to_string() == number)
 }
 
 fn add(manifest: &mut Manifest, segment: &SegmentObject, url: &str) -> Result<(), ArchiveError> {

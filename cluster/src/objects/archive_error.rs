@@ -16,8 +16,8 @@ pub enum ArchiveError {
     Storage(#[from] StorageError),
     /// The place has no shard at all.
     #[error(
-        "{0} has no captures of a cluster: expected shard-0/manifest.json below it, found nothing; give the place of \
-         --cluster-objects, with its prefix"
+        "{0} has no captures of a cluster: expected shard-0/manifest.json below it, found nothing; give the place \
+         that the proxies of the cluster write to, with its prefix"
     )]
     NoShard(String),
     /// The manifest is no manifest of this format.

@@ -16,15 +16,17 @@ pub struct Sha256([u8; 32]);
 pub struct InvalidSha256(String);
 
 /// Computes the SHA-256 of bytes that arrive in parts.
-#[derive(Clone, Default)]
-pub(super) struct Hasher(sha2::Sha256);
+#[derive(Clone, Debug, Default)]
+pub struct Sha256Hasher(sha2::Sha256);
 
-impl Hasher {
-    pub(super) fn update(&mut self, bytes: &[u8]) {
+impl Sha256Hasher {
+    /// Adds the next part.
+    pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    pub(super) fn finish(self) -> Sha256 {
+    /// Returns the checksum of all parts.
+    pub fn finish(self) -> Sha256 {
         Sha256(self.0.finalize().into())
     }
 }
@@ -32,7 +34,7 @@ impl Hasher {
 impl Sha256 {
     /// Computes the SHA-256 of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
-        let mut hasher = Hasher::default();
+        let mut hasher = Sha256Hasher::default();
         hasher.update(bytes);
         hasher.finish()
     }

@@ -37,6 +37,22 @@ impl ObjectsUrl {
         })
     }
 
+    /// Splits the place of a single shard, `PLACE/shard-N`, into the place of all shards and the number. `None` if the place is
+    /// that of all shards.
+    pub fn split_shard(&self) -> Option<(Self, u32)> {
+        match &self.0 {
+            Location::S3 { bucket, prefix } => {
+                let (before, last) = prefix.rsplit_once('/').unwrap_or(("", prefix));
+                let location = Location::S3 { bucket: bucket.clone(), prefix: before.to_owned() };
+                Some((Self(location), shard_of(last)?))
+            }
+            Location::Directory(dir) => {
+                let shard = shard_of(dir.file_name()?.to_str()?)?;
+                Some((Self(Location::Directory(dir.parent()?.to_owned())), shard))
+            }
+        }
+    }
+
     /// The directory, if the place is one.
     pub fn directory(&self) -> Option<&Path> {
         match &self.0 {
@@ -44,6 +60,18 @@ impl ObjectsUrl {
             Location::Directory(dir) => Some(dir),
         }
     }
+}
+
+/// Returns the name of the folder of a shard.
+pub(super) fn folder_of(shard: u32) -> String {
+    format!("shard-{shard}")
+}
+
+/// Returns the shard whose folder has this name.
+pub(super) fn shard_of(folder: &str) -> Option<u32> {
+    let shard = folder.strip_prefix("shard-")?.parse().ok()?;
+    // Only the spelling that `folder_of` makes.
+    (folder_of(shard) == folder).then_some(shard)
 }
 
 impl FromStr for ObjectsUrl {
@@ -143,6 +171,22 @@ mod tests {
         }
         for path in ["jobs/name", "/srv", "s3:/captures", "://x", "a/b://c", ""] {
             assert!(!ObjectsUrl::is_meant_by(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_place_can_be_that_of_one_shard() {
+        let split = |text: &str| {
+            let split = text.parse::<ObjectsUrl>().unwrap().split_shard();
+            split.map(|(place, shard)| (place.to_string(), shard))
+        };
+        assert_eq!(split("s3://captures/runs/shard-3"), Some(("s3://captures/runs".to_owned(), 3)));
+        assert_eq!(split("s3://captures/shard-0/"), Some(("s3://captures".to_owned(), 0)));
+        assert_eq!(split("file:///srv/shard-12"), Some(("file:///srv".to_owned(), 12)));
+        for all in
+            ["s3://shard-0", "s3://captures/shard-03", "s3://captures/runs", "file:///", "file:///shard-"]
+        {
+            assert_eq!(split(all), None, "{all}");
         }
     }
 

@@ -8,7 +8,7 @@ use futures_util::TryStreamExt;
 use tempfile::NamedTempFile;
 
 use super::archive_error::ArchiveError;
-use super::digest::{Hasher, Sha256};
+use super::digest::{Sha256, Sha256Hasher};
 use super::directory::Condition;
 use super::manifest::SegmentObject;
 use super::storage::ObjectStorage;
@@ -42,6 +42,9 @@ async fn verify(storage: &ObjectStorage, key: &str, segment: &SegmentObject) -> 
     read(storage, key, segment, |_| Ok(())).await
 }
 
+/// The beginning of the name of a file that is being fetched. Such a file remains if the process dies.
+pub(super) const PARTIAL: &str = ".fetch-";
+
 /// Writes the content of an object as a file, which is there with its whole content or not at all. `progress` gets the bytes
 /// of each part.
 pub(super) async fn fetch(
@@ -54,7 +57,7 @@ pub(super) async fn fetch(
     let failed = |source| of_file("write", destination, source);
     let dir = destination.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // The file is for this user alone, because captures have prompts and answers.
-    let mut file = tempfile::Builder::new().prefix(".fetch-").tempfile_in(dir).map_err(failed)?;
+    let mut file = tempfile::Builder::new().prefix(PARTIAL).tempfile_in(dir).map_err(failed)?;
     let key = format!("{folder}/{}", segment.key());
     read(storage, &key, segment, |part| {
         // A part is small, so that it blocks the thread for a short time only.
@@ -93,7 +96,7 @@ async fn read(
     if size != segment.bytes {
         return Err(damaged(size, None));
     }
-    let (mut hasher, mut bytes) = (Hasher::default(), 0);
+    let (mut hasher, mut bytes) = (Sha256Hasher::default(), 0);
     while let Some(part) = parts.try_next().await? {
         hasher.update(&part);
         bytes += part.len() as u64;

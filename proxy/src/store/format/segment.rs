@@ -32,6 +32,14 @@ impl SegmentId {
     /// The number before the first segment.
     pub(crate) const NONE: Self = Self(0);
 
+    pub(crate) fn of_number(number: u32) -> Self {
+        Self(number)
+    }
+
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+
     pub(crate) fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
