@@ -28,7 +28,7 @@ pub struct SegmentArchive {
     storage: ObjectStorage,
     cluster: Uuid,
     shard: u32,
-    /// What was read or written last. `None` before the first manifest of the shard is written.
+    /// The manifest that was read or written last. `None` before the first manifest of the shard is written.
     stored: Option<Stored>,
 }
 

@@ -25,7 +25,7 @@ pub enum ArchiveError {
     Manifest {
         /// The manifest.
         url: String,
-        /// What is wrong with it.
+        /// The problem.
         source: ManifestError,
     },
     /// Another cluster has written the manifest.
@@ -84,7 +84,7 @@ pub enum ArchiveError {
         "{0} does not exist, but the manifest had it; if its retention just ended, another try reads the new manifest"
     )]
     Missing(String),
-    /// An object does not have the content that its manifest or its name says.
+    /// An object does not have the content that the manifest describes.
     #[error(
         "{url} is damaged: expected {expected_bytes} bytes with the SHA-256 {expected}, found {found_bytes} bytes{}; \
          restore the object from a backup, or an earlier version of it",

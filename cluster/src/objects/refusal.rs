@@ -17,11 +17,11 @@ pub enum StorageError {
     /// The request was refused or not answered.
     #[error("cannot {action}: {reason}{remedy}")]
     Refused {
-        /// What was asked for, as a verb with its object.
+        /// The request, as a verb with its object.
         action: String,
         /// The error of the server, the client or the system.
         reason: String,
-        /// What to do, after `; `, or nothing.
+        /// The remedy, after `; `, or nothing.
         remedy: &'static str,
         /// Whether the same request may succeed later without a change of the settings.
         is_transient: bool,
@@ -76,7 +76,7 @@ pub(super) fn is_missing_object(error: &object_store::Error) -> bool {
     matches!(error, object_store::Error::NotFound { .. }) && !is_missing_bucket(error)
 }
 
-/// Whether the bucket does not exist. Only the code in the body of the answer says so.
+/// Whether the bucket does not exist. Only the code in the body of the answer has this.
 pub(super) fn is_missing_bucket(error: &object_store::Error) -> bool {
     error.to_string().contains("<Code>NoSuchBucket</Code>")
 }

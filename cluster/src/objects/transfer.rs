@@ -37,7 +37,7 @@ pub(super) async fn upload(
     Ok(segment)
 }
 
-/// Reads an object, and compares its content with what its manifest says.
+/// Reads an object, and compares its content with the manifest.
 async fn verify(storage: &ObjectStorage, key: &str, segment: &SegmentObject) -> Result<(), ArchiveError> {
     read(storage, key, segment, |_| Ok(())).await
 }
@@ -77,7 +77,7 @@ fn persist(file: NamedTempFile, destination: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Reads an object in parts, and fails if its content is not what its manifest says.
+/// Reads an object in parts, and fails if its content is not that of the manifest.
 async fn read(
     storage: &ObjectStorage,
     key: &str,

@@ -96,7 +96,7 @@ pub struct CopyProgress {
 }
 
 impl CopyProgress {
-    /// Returns the bytes that are fetched, and the bytes that are to be fetched as far as it is known.
+    /// Returns the bytes that are fetched, and all bytes to fetch, as far as they are known.
     pub fn bytes(&self) -> (u64, u64) {
         (self.done.load(Ordering::Relaxed), self.all.load(Ordering::Relaxed))
     }

@@ -2,89 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that fails panics")]
 
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+mod bench;
+mod faults;
 
-use rolltap_cluster::objects::{
-    ArchiveError, Manifest, ObjectStorage, S3Settings, SegmentArchive, SegmentObject, Sha256,
-};
-use rolltap_testing::{S3Server, limit};
-use tempfile::TempDir;
+use rolltap_cluster::objects::{ArchiveError, Manifest, ObjectStorage, S3Settings, SegmentArchive, Sha256};
 use uuid::Uuid;
 
+use self::bench::Bench;
+
 const CLUSTER: Uuid = Uuid::from_u128(1);
-
-/// A place for objects with a folder for files.
-struct Bench {
-    storage: ObjectStorage,
-    files: TempDir,
-    /// `None` if the place is a directory.
-    server: Option<S3Server>,
-}
-
-impl Bench {
-    fn in_a_directory() -> Self {
-        let files = tempfile::tempdir().unwrap();
-        let url = format!("file://{}", files.path().join("objects").display()).parse().unwrap();
-        std::fs::create_dir(files.path().join("objects")).unwrap();
-        let storage = ObjectStorage::open(&url, &S3Settings::of_variables([])).unwrap();
-        Self { storage, files, server: None }
-    }
-
-    fn on_s3() -> Self {
-        Self::on(S3Server::start(), S3Server::BUCKET)
-    }
-
-    fn on(server: S3Server, bucket: &str) -> Self {
-        let url = format!("s3://{bucket}/some/runs").parse().unwrap();
-        let settings = S3Settings::of_variables(server.variables()).with_timeout(Duration::from_secs(2));
-        let storage = ObjectStorage::open(&url, &settings).unwrap();
-        Self { storage, files: tempfile::tempdir().unwrap(), server: Some(server) }
-    }
-
-    fn file(&self, name: &str, content: &[u8]) -> PathBuf {
-        let path = self.path(name);
-        std::fs::write(&path, content).unwrap();
-        path
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.files.path().join(name)
-    }
-
-    async fn archive(&self) -> SegmentArchive {
-        SegmentArchive::open(&self.storage, CLUSTER, 0).await.unwrap()
-    }
-
-    async fn uploaded(&self, archive: &SegmentArchive, number: u32, content: &[u8]) -> SegmentObject {
-        archive.upload(number, &self.file("upload", content)).await.unwrap()
-    }
-
-    /// Replaces an object behind rolltap's back.
-    async fn overwrite(&self, key: &str, content: &[u8]) {
-        if let Some(path) = self.storage.url().directory() {
-            std::fs::write(path.join(key), content).unwrap();
-            return;
-        }
-        // The server requires a signature and does not check it.
-        let signature = "AWS4-HMAC-SHA256 Credential=tests/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0";
-        let variables = self.server.as_ref().unwrap().variables();
-        let [.., (_, endpoint)] = &variables;
-        let url = format!("{endpoint}/{}/some/runs/{key}", S3Server::BUCKET);
-        let request = rolltap_testing::http_client().put(url).header("authorization", signature);
-        let sent = request.body(content.to_vec()).send().await.unwrap();
-        assert!(sent.status().is_success(), "{}", sent.status());
-    }
-
-    async fn content(&self, archive: &SegmentArchive, number: u32) -> Result<Vec<u8>, ArchiveError> {
-        let segment = archive.manifest().and_then(|manifest| manifest.segment(number)).cloned().unwrap();
-        let to = self.path("fetched");
-        let mut bytes = 0;
-        archive.fetch(&segment, &to, &mut |more| bytes += more).await?;
-        assert_eq!(bytes, segment.bytes);
-        Ok(std::fs::read(to).unwrap())
-    }
-}
 
 fn numbers(manifest: &Manifest) -> Vec<u32> {
     manifest.segments.iter().map(|segment| segment.number).collect()
@@ -275,50 +201,4 @@ fn missing_credentials_are_named() {
         refused.starts_with("cannot use s3://captures: the environment variable AWS_ACCESS_KEY_ID"),
         "{refused}"
     );
-}
-
-#[tokio::test]
-#[ignore = "needs an S3 server: run ./scripts/test"]
-async fn a_server_that_is_away_gives_an_error_in_time_and_is_used_when_it_returns() {
-    let mut bench = Bench::on(S3Server::stopped(), S3Server::BUCKET);
-    let began = Instant::now();
-    let refused = SegmentArchive::open(&bench.storage, CLUSTER, 0).await.unwrap_err();
-    assert!(began.elapsed() < limit(20), "{:?}", began.elapsed());
-    assert!(refused.is_transient());
-    let text = refused.to_string();
-    assert!(text.starts_with("cannot read s3://captures/some/runs/shard-0/manifest.json: "), "{text}");
-    assert!(text.ends_with("; check that the server runs, and AWS_ENDPOINT_URL"), "{text}");
-
-    bench.server.as_mut().unwrap().restart();
-    let mut archive = bench.archive().await;
-    archive.claim(1).await.unwrap();
-    // A server that accepts connections and does not answer.
-    let id = bench.server.as_ref().and_then(S3Server::id).unwrap();
-    signal(id, "STOP");
-    let began = Instant::now();
-    let upload = archive.upload(1, &bench.file("upload", b"content")).await;
-    let elapsed = began.elapsed();
-    signal(id, "CONT");
-    assert!(upload.unwrap_err().is_transient());
-    assert!(elapsed < limit(20), "{elapsed:?}");
-    let segment = bench.uploaded(&archive, 1, b"content").await;
-    archive.commit(1, 1, &[segment]).await.unwrap();
-    assert_eq!(bench.content(&archive, 1).await.unwrap(), b"content");
-}
-
-fn signal(id: u32, name: &str) {
-    let sent = std::process::Command::new("kill").args([format!("-{name}"), id.to_string()]).status();
-    assert!(sent.unwrap().success());
-}
-
-#[tokio::test]
-#[ignore = "needs an S3 server: run ./scripts/test"]
-async fn a_bucket_that_does_not_exist_is_named() {
-    let bench = Bench::on(S3Server::start(), "no-such-bucket");
-    let expected = "; create the bucket, or correct its name";
-    let opened = SegmentArchive::open(&bench.storage, CLUSTER, 0).await.unwrap_err();
-    assert!(opened.to_string().ends_with(expected), "{opened}");
-    let listed = SegmentArchive::all(&bench.storage).await.unwrap_err();
-    assert!(listed.to_string().ends_with(expected), "{listed}");
-    assert!(!listed.is_transient());
 }
