@@ -31,6 +31,7 @@ pub enum StorageError {
 const NO_BUCKET: &str = "; create the bucket, or correct its name";
 const NO_PERMISSION: &str = "; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the policy of the bucket, which must allow \
                              s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket";
+const REGION: &str = "; check AWS_REGION, which must be the region of the bucket, and AWS_ENDPOINT_URL";
 const NO_ANSWER: &str = "; check that the server runs, and AWS_ENDPOINT_URL";
 
 impl StorageError {
@@ -63,6 +64,7 @@ impl StorageError {
             _ if is_missing_bucket(error) => (NO_BUCKET, false),
             Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => (NO_PERMISSION, false),
             Error::Generic { .. } if is_unanswered(error) => (NO_ANSWER, true),
+            Error::Generic { .. } if is_refused_as_it_is(error) => (REGION, false),
             // Such as an answer with status 503.
             Error::Generic { .. } => ("", true),
             _ => ("", false),
@@ -79,6 +81,15 @@ pub(super) fn is_missing_object(error: &object_store::Error) -> bool {
 /// Whether the bucket does not exist. Only the code in the body of the answer has this.
 pub(super) fn is_missing_bucket(error: &object_store::Error) -> bool {
     error.to_string().contains("<Code>NoSuchBucket</Code>")
+}
+
+/// Whether the server refuses the request as it is: with a redirect, as S3 does for a bucket of another region, or with a status
+/// of the client's errors. The client library has both in its text alone.
+fn is_refused_as_it_is(error: &object_store::Error) -> bool {
+    let text = error.to_string();
+    let status = text.split_once("status code: ").and_then(|(_, rest)| rest.get(..3));
+    let status: Option<u16> = status.and_then(|digits| digits.parse().ok());
+    text.contains("Received redirect") || matches!(status, Some(300..=407 | 409..=428 | 430..=499))
 }
 
 fn is_unanswered(error: &object_store::Error) -> bool {
@@ -123,13 +134,25 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_bucket_is_no_missing_object() {
+    fn each_cause_has_its_remedy() {
         let bucket = answer("<Error><Code>NoSuchBucket</Code><Message>There is none</Message></Error>");
         assert!(is_missing_bucket(&bucket) && !is_missing_object(&bucket));
         assert_eq!(
             StorageError::of_s3("read s3://captures/a".to_owned(), &bucket).to_string(),
             "cannot read s3://captures/a: NoSuchBucket: There is none; create the bucket, or correct its name"
         );
+        let malformed =
+            "status code: 400 Bad Request: <Error><Code>AuthorizationHeaderMalformed</Code></Error>";
+        let region = Error::Generic { store: "S3", source: malformed.into() };
+        let refused = StorageError::of_s3("list s3://captures".to_owned(), &region);
+        assert!(!refused.is_transient());
+        assert!(
+            refused
+                .to_string()
+                .starts_with("cannot list s3://captures: AuthorizationHeaderMalformed; check AWS_REGION")
+        );
+        let busy = Error::Generic { store: "S3", source: "status code: 503 Slow Down: ".into() };
+        assert!(StorageError::of_s3("list s3://captures".to_owned(), &busy).is_transient());
         let object = answer("<Error><Code>NoSuchKey</Code></Error>");
         assert!(is_missing_object(&object) && !is_missing_bucket(&object));
     }
