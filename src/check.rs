@@ -13,18 +13,20 @@ use rolltap_proxy::Address;
 use rolltap_rollout::check::recomputation::Bounds;
 use rolltap_rollout::ids::RewardVersion;
 
+use crate::objects::{self, Input};
 use crate::option_values::reward_version;
 use crate::{Outcome, terminal};
 
 /// Check all invariants of rollouts
 ///
 /// In a job directory, the command checks both rollout files against the captured calls and against each other. In a
-/// data directory of a proxy, it checks the rollouts of the sealed trials. A file is a rollouts.jsonl or
-/// rollouts.parquet. The output has a line per breach. With --recompute, a vLLM recomputes the captured logprobs.
+/// data directory of a proxy, it checks the rollouts of the sealed trials, and likewise in the object storage of a cluster.
+/// A file is a rollouts.jsonl or rollouts.parquet. The output has a line per breach. With --recompute, a vLLM recomputes the captured logprobs.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Check this job directory, data directory of a proxy, or .jsonl or .parquet file of rollouts.
+    /// Check this job directory, data directory of a proxy, .jsonl or .parquet file of rollouts, or shard of a cluster in
+    /// object storage (s3://BUCKET/PREFIX, file:///DIR).
     #[arg(value_name = "PATH")]
     path: PathBuf,
     /// Check the rollouts with the rewards of this version, which `rolltap regrade` made. [default: the reward of each
@@ -88,6 +90,7 @@ const AFTER_HELP: &str = "\
 Examples:
   rolltap check jobs/2026-11-21__03-42-00
   rolltap check rollouts.parquet --vocab-size 151936
+  rolltap check s3://captures/runs
   rolltap check jobs/2026-11-21__03-42-00 --recompute http://127.0.0.1:8000 --recompute-version 17
   rolltap check jobs/NAME --recompute http://127.0.0.1:8000 --recompute-report jobs/NAME/recompute.jsonl
 
@@ -102,7 +105,11 @@ fn bound(text: &str) -> Result<f64, String> {
     }
 }
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<Outcome> {
+    match objects::one(arguments.path).await? {
+        Input::Local(path) => arguments.path = path,
+        Input::Failed => return Ok(Outcome::Failed),
+    }
     // An unfit server is refused before the invariants are checked, which takes a while in large jobs.
     let recomputation = match settings(&arguments) {
         Some(settings) => Some(Recomputation::prepare(&arguments.path, settings).await?),

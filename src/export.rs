@@ -17,6 +17,7 @@ use rolltap_rollout::ids::RewardVersion;
 use rolltap_rollout::rollout::RewardRule;
 use tokio_util::sync::CancellationToken;
 
+use crate::objects::{self, Input};
 use crate::option_values::{finite, one_or_more, reward_version};
 use crate::terminal::StopSignals;
 use crate::{Outcome, terminal};
@@ -28,7 +29,8 @@ use crate::{Outcome, terminal};
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Read this job directory, data directory of a proxy, or .jsonl or .parquet file of rollouts.
+    /// Read this job directory, data directory of a proxy, .jsonl or .parquet file of rollouts, or shard of a cluster in
+    /// object storage (s3://BUCKET/PREFIX, file:///DIR).
     #[arg(value_name = "INPUT")]
     input: PathBuf,
     /// Write the format of this trainer.
@@ -139,6 +141,7 @@ Examples:
   rolltap export rollouts.parquet --format verifiers --failed drop-group -o traces.jsonl
   rolltap export jobs/2026-11-21__03-42-00 --format prime-rl --seq-len 65536 -o rank_0.bin
   rolltap export /var/lib/rolltap --format jsonl --max-staleness 4 -o - | head -1
+  rolltap export s3://captures/runs --format jsonl -o train.jsonl
   rolltap export jobs/2026-11-21__03-42-00 --format messages --best-of-group 1 --min-reward 0.5 -o sft.jsonl
 
 docs/reference/export-formats.md describes the content, the limits and the defaults of each format.
@@ -153,8 +156,12 @@ fn named<T: Named + Send + Sync>() -> impl TypedValueParser<Value = T> {
         .try_map(|name| T::named(&name).ok_or_else(|| format!("{name} is unknown")))
 }
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<Outcome> {
     refuse_strays(&arguments)?;
+    match objects::one(arguments.input).await? {
+        Input::Local(input) => arguments.input = input,
+        Input::Failed => return Ok(Outcome::Failed),
+    }
     let quiet = arguments.quiet;
     let settings = settings(arguments);
     let cancelled = CancellationToken::new();

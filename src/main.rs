@@ -21,6 +21,7 @@ mod env;
 mod export;
 mod health;
 mod man;
+mod objects;
 mod option_values;
 mod prompt_options;
 mod proxy;
@@ -177,7 +178,7 @@ async fn execute(command: Command) -> anyhow::Result<Outcome> {
         Command::Tasks(arguments) => Box::pin(tasks::run(*arguments)).await,
         Command::Check(arguments) => Box::pin(check::run(*arguments)).await,
         Command::Export(arguments) => Box::pin(export::run(*arguments)).await,
-        Command::View(arguments) => view::run(arguments).await,
+        Command::View(arguments) => Box::pin(view::run(arguments)).await,
         Command::Clean(arguments) => Box::pin(clean::run(arguments)).await,
         Command::Health(arguments) => Box::pin(health::run(arguments)).await,
         Command::Env(arguments) => Box::pin(env::run(arguments)).await,

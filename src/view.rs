@@ -6,6 +6,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use rolltap_viewer::{Collection, Server, read_tokenizer, trial_text, write_bundle};
 
+use crate::objects::{self, Input};
 use crate::terminal::StopSignals;
 use crate::{Outcome, terminal};
 
@@ -17,8 +18,8 @@ use crate::{Outcome, terminal};
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Show these job directories, directories of jobs, data directories of proxies, and .jsonl or .parquet files of
-    /// rollouts.
+    /// Show these job directories, directories of jobs, data directories of proxies, .jsonl or .parquet files of rollouts,
+    /// and captures of clusters in object storage (s3://BUCKET/PREFIX, file:///DIR).
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
     /// Serve on this port of 127.0.0.1, or on a free one for 0.
@@ -49,6 +50,7 @@ Examples:
   rolltap view jobs
   rolltap view jobs/NAME --tokenizer models/qwen3 --open
   rolltap view rollouts.parquet --port 7080
+  rolltap view s3://captures/runs
   rolltap view jobs/NAME --bundle site
   rolltap view jobs/NAME --text hello-file__4iqbe99 | less -R
 
@@ -56,6 +58,10 @@ On a page, ? shows the keys.";
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let Arguments { paths, port, tokenizer, recompute, open, text, bundle } = arguments;
+    let paths = match objects::all(paths).await? {
+        Input::Local(paths) => paths,
+        Input::Failed => return Ok(Outcome::Failed),
+    };
     let mut signals = StopSignals::listen()?;
     let mut collection = Collection::open(&paths)?;
     if let Some(report) = &recompute {

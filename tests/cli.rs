@@ -30,6 +30,7 @@ mod cli {
     mod lifecycle;
     mod named_rewards;
     mod networks;
+    mod object_storage;
     mod observability;
     mod pages;
     mod plain_logs;

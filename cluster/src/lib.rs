@@ -1,5 +1,5 @@
-//! What several rolltap nodes share. Everything is in NATS JetStream: a key-value bucket with the lease of each shard, and a
-//! stream per shard with its replicated log.
+//! What several rolltap nodes share. NATS JetStream has a key-value bucket with the lease of each shard, and a
+//! stream per shard with its replicated log. Closed segments of shards are in object storage ([`objects`]).
 //!
 //! A node [`connect`]s, waits for the [`lease`] of a shard, reads the shard's [`log`], and fences the previous holder with
 //! the first message of its own epoch. Then a [`publisher`] appends to the log for as long as the lease is held.
@@ -10,6 +10,7 @@ mod cluster;
 pub mod lease;
 pub mod log;
 mod message;
+pub mod objects;
 pub mod publisher;
 
 pub use async_nats::ServerAddr;

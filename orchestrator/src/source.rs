@@ -1,4 +1,7 @@
-//! The sources from which rollouts are read: a job directory, a proxy's data directory, or a single file.
+//! The sources from which rollouts are read: a job directory, a proxy's data directory, or a single file. Captures
+//! in object storage are first copied into a data directory.
+
+pub mod objects;
 
 use std::fs::File;
 use std::io::{BufReader, Seek, SeekFrom};

@@ -22,6 +22,7 @@ mod summary;
 mod tests;
 mod write;
 
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,12 +46,26 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 pub use write::fsync::SyncPolicy;
 
 use self::format::event::ReadCall;
+use self::format::segment::SegmentId;
 use self::read::index::Index;
 use self::read::reader::Reader;
 
 /// Whether the directory has segments of captures.
 pub fn is_data_dir(path: &Path) -> bool {
     format::segment::list(path).is_ok_and(|segments| !segments.is_empty())
+}
+
+/// Returns the name of the file of a segment in a data directory.
+pub fn segment_file_name(number: u32) -> String {
+    SegmentId::of_number(number).file_name()
+}
+
+/// Returns the numbers of the segments in a data directory, in order. Empty if the directory does not exist.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn segment_numbers(path: &Path) -> io::Result<Vec<u32>> {
+    Ok(format::segment::list(path)?.into_iter().map(SegmentId::number).collect())
 }
 
 /// The maximum number of calls in flight. Further calls wait.

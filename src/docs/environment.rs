@@ -47,8 +47,16 @@ fn of_options(command: &Command) -> BTreeMap<String, (Vec<String>, String)> {
 
 /// The text of every file of the crates and of the Python package, without the tests.
 fn sources() -> Vec<(PathBuf, String)> {
-    let folders =
-        ["agent/src", "orchestrator/src", "proxy/src", "rollout/src", "sim/src", "src", "python/rolltap"];
+    let folders = [
+        "agent/src",
+        "cluster/src",
+        "orchestrator/src",
+        "proxy/src",
+        "rollout/src",
+        "sim/src",
+        "src",
+        "python/rolltap",
+    ];
     let mut open: Vec<_> = folders.iter().map(|folder| repository(folder)).collect();
     let mut all = Vec::new();
     while let Some(path) = open.pop() {

@@ -23,7 +23,7 @@ const fn variable(used: Use, name: &'static str, meaning: &'static str) -> Varia
 }
 
 /// Every variable without an option, in the order of the page.
-pub(super) const VARIABLES: [Variable; 35] = [
+pub(super) const VARIABLES: [Variable; 48] = [
     variable(
         Use::Read,
         "ROLLTAP_LOG",
@@ -57,8 +57,8 @@ pub(super) const VARIABLES: [Variable; 35] = [
     variable(
         Use::Read,
         "https_proxy",
-        "HTTP proxy for requests to servers with `https` that are not calls: spans, and the admin plane of `--proxy`. \
-         Also in upper case, like the next three. Servers on loopback need none.",
+        "HTTP proxy for requests to servers with `https` that are not calls: spans, object storage, and the admin plane of \
+         `--proxy`. Also in upper case, like the next three. Servers on loopback need none.",
     ),
     variable(Use::Read, "http_proxy", "The same for servers without TLS."),
     variable(Use::Read, "all_proxy", "HTTP proxy for servers for which neither of these names one."),
@@ -68,6 +68,39 @@ pub(super) const VARIABLES: [Variable; 35] = [
         "SSL_CERT_FILE",
         "File with the authorities that clients of rolltap trust, in place of those of the system.",
     ),
+    variable(
+        Use::Read,
+        "AWS_ACCESS_KEY_ID",
+        "Name of the key for object storage with the S3 protocol (`s3://…`).",
+    ),
+    variable(Use::Read, "AWS_SECRET_ACCESS_KEY", "Secret of that key."),
+    variable(Use::Read, "AWS_SESSION_TOKEN", "Session of that key, if it is a temporary one."),
+    variable(Use::Read, "AWS_REGION", "Region of the bucket. The default is `us-east-1`."),
+    variable(Use::Read, "AWS_DEFAULT_REGION", "The same, without `AWS_REGION`."),
+    variable(
+        Use::Read,
+        "AWS_ENDPOINT_URL_S3",
+        "URL of the object storage, `http://HOST[:PORT]` or `https://HOST[:PORT]`. The default is that of AWS.",
+    ),
+    variable(Use::Read, "AWS_ENDPOINT_URL", "The same, without `AWS_ENDPOINT_URL_S3`."),
+    variable(
+        Use::Read,
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "File with the identity of a pod, which replaces the key, together with `AWS_ROLE_ARN`.",
+    ),
+    variable(Use::Read, "AWS_ROLE_ARN", "Role of that identity."),
+    variable(Use::Read, "AWS_ROLE_SESSION_NAME", "Name of the session in that role."),
+    variable(
+        Use::Read,
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "Path at which a container on ECS gets a temporary key.",
+    ),
+    variable(
+        Use::Read,
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        "URL at which a pod on EKS gets a temporary key, with the next variable.",
+    ),
+    variable(Use::Read, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "File with the token for that URL."),
     variable(
         Use::Read,
         "DOCKER_HOST",

@@ -1,7 +1,8 @@
 //! Shared test support of all crates: time limits that fit the machine ([`limit`]), waits for conditions ([`until`],
 //! [`eventually`]), sample sizes that fit the tier ([`sample`]), HTTP clients ([`http_client`]), certificates
-//! ([`TestAuthority`]), ports ([`free_port`]), NATS servers ([`NatsServers`]), rows ([`rollout_row`]) and fuzz targets ([`fuzz!`]). `scripts/test` sets the environment variables
-//! that limits and sample sizes read. Without them a test runs as on a quiet machine, in the default tier.
+//! ([`TestAuthority`]), ports ([`free_port`]), NATS servers ([`NatsServers`]), S3 servers ([`S3Server`]), rows ([`rollout_row`])
+//! and fuzz targets ([`fuzz!`]). `scripts/test` sets the environment variables that limits and sample sizes read. Without them
+//! a test runs as on a quiet machine, in the default tier.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails panics")]
 
@@ -12,6 +13,7 @@ mod http;
 mod nats;
 mod port;
 mod rows;
+mod s3;
 mod slowness;
 mod tier;
 mod wait;
@@ -22,6 +24,7 @@ pub use http::{client_builder, client_trusting, get, http_client, tls_trusting};
 pub use nats::NatsServers;
 pub use port::free_port;
 pub use rows::{PROMPT, rollout_row, write_jsonl};
+pub use s3::S3Server;
 pub use slowness::limit;
 pub use tier::{is_long, sample};
 pub use wait::{eventually, until};

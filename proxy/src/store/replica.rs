@@ -129,10 +129,10 @@ impl SegmentFiles {
         match entry {
             LogEntry::Epoch(_) => Ok(()),
             LogEntry::Append { segment, offset, bytes } => {
-                self.append(SegmentId::numbered(segment), offset, &bytes)
+                self.append(SegmentId::of_number(segment), offset, &bytes)
             }
             LogEntry::Remove { segment } => {
-                let id = SegmentId::numbered(segment);
+                let id = SegmentId::of_number(segment);
                 self.current = self.current.take().filter(|(current, _)| *current != id);
                 fs::remove_file(id.path(&self.dir))
             }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     fn content(dir: &Path, segment: u32) -> Vec<u8> {
-        fs::read(SegmentId::numbered(segment).path(dir)).unwrap().split_off(HEAD as usize)
+        fs::read(SegmentId::of_number(segment).path(dir)).unwrap().split_off(HEAD as usize)
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
             }
         }
         files.finish().unwrap();
-        assert_eq!(segment::list(dir.path()).unwrap(), [SegmentId::numbered(2)]);
+        assert_eq!(segment::list(dir.path()).unwrap(), [SegmentId::of_number(2)]);
         assert_eq!(content(dir.path(), 2), b"ef");
     }
 
@@ -247,7 +247,7 @@ mod tests {
     fn captures_that_are_nowhere_else_are_not_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         clear(dir.path(), "cluster a, shard 0").unwrap();
-        segment::create(dir.path(), SegmentId::numbered(1)).unwrap();
+        segment::create(dir.path(), SegmentId::of_number(1)).unwrap();
         let error = clear(dir.path(), "cluster b, shard 0").unwrap_err().to_string();
         assert!(
             error.contains("not those of cluster b, shard 0 (CLUSTER has cluster a, shard 0)"),
@@ -257,7 +257,7 @@ mod tests {
         assert!(segment::list(dir.path()).unwrap().is_empty());
 
         let own = tempfile::tempdir().unwrap();
-        segment::create(own.path(), SegmentId::numbered(1)).unwrap();
+        segment::create(own.path(), SegmentId::of_number(1)).unwrap();
         assert!(matches!(clear(own.path(), "cluster a, shard 0"), Err(RestoreError::NotACache { .. })));
         assert_eq!(segment::list(own.path()).unwrap().len(), 1);
     }

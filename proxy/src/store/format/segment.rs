@@ -33,7 +33,7 @@ impl SegmentId {
     pub(crate) const NONE: Self = Self(0);
 
     /// The segment with this number.
-    pub(crate) fn numbered(number: u32) -> Self {
+    pub(crate) fn of_number(number: u32) -> Self {
         Self(number)
     }
 

@@ -1,0 +1,111 @@
+//! Segments on their way between a file and its object.
+
+use std::io::Write;
+use std::path::Path;
+
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use tempfile::NamedTempFile;
+
+use super::archive_error::ArchiveError;
+use super::digest::{Sha256, Sha256Hasher};
+use super::directory::Condition;
+use super::manifest::SegmentObject;
+use super::storage::ObjectStorage;
+
+/// Writes the content of a file as an object, unless the object exists with this content.
+pub(super) async fn upload(
+    storage: &ObjectStorage,
+    folder: &str,
+    number: u32,
+    path: &Path,
+) -> Result<SegmentObject, ArchiveError> {
+    let from = path.to_owned();
+    let read = tokio::task::spawn_blocking(move || {
+        let bytes = std::fs::read(from)?;
+        let sha256 = Sha256::of(&bytes);
+        Ok((Bytes::from(bytes), sha256))
+    });
+    let read = read.await.map_err(std::io::Error::other).flatten();
+    let (bytes, sha256) = read.map_err(|source| of_file("read", path, source))?;
+    let segment = SegmentObject::new(number, bytes.len() as u64, sha256);
+    let key = format!("{folder}/{}", segment.key());
+    if storage.write(&key, bytes, Condition::Absent).await?.is_none() {
+        // An earlier attempt, or an earlier holder, wrote the object. Its name has a part of the checksum only.
+        verify(storage, &key, &segment).await?;
+    }
+    Ok(segment)
+}
+
+/// Reads an object, and compares its content with the manifest.
+async fn verify(storage: &ObjectStorage, key: &str, segment: &SegmentObject) -> Result<(), ArchiveError> {
+    read(storage, key, segment, |_| Ok(())).await
+}
+
+/// The beginning of the name of a file that is being fetched. Such a file remains if the process dies.
+pub(super) const PARTIAL: &str = ".fetch-";
+
+/// Writes the content of an object as a file, which is there with its whole content or not at all. `progress` gets the bytes
+/// of each part.
+pub(super) async fn fetch(
+    storage: &ObjectStorage,
+    folder: &str,
+    segment: &SegmentObject,
+    destination: &Path,
+    progress: &mut (dyn FnMut(u64) + Send),
+) -> Result<(), ArchiveError> {
+    let failed = |source| of_file("write", destination, source);
+    let dir = destination.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // The file is for this user alone, because captures have prompts and answers.
+    let mut file = tempfile::Builder::new().prefix(PARTIAL).tempfile_in(dir).map_err(failed)?;
+    let key = format!("{folder}/{}", segment.key());
+    read(storage, &key, segment, |part| {
+        // A part is small, so that it blocks the thread for a short time only.
+        file.write_all(part).map_err(failed)?;
+        progress(part.len() as u64);
+        Ok(())
+    })
+    .await?;
+    let to = destination.to_owned();
+    let persisted = tokio::task::spawn_blocking(move || persist(file, &to)).await;
+    persisted.map_err(std::io::Error::other).flatten().map_err(failed)
+}
+
+fn persist(file: NamedTempFile, destination: &Path) -> std::io::Result<()> {
+    file.as_file().sync_all()?;
+    file.persist(destination)?;
+    Ok(())
+}
+
+/// Reads an object in parts, and fails if its content is not that of the manifest.
+async fn read(
+    storage: &ObjectStorage,
+    key: &str,
+    segment: &SegmentObject,
+    mut take: impl FnMut(&[u8]) -> Result<(), ArchiveError>,
+) -> Result<(), ArchiveError> {
+    let missing = || ArchiveError::Missing(storage.place_of(key));
+    let (size, mut parts) = storage.parts(key).await?.ok_or_else(missing)?;
+    let damaged = |found_bytes, found| ArchiveError::Damaged {
+        url: storage.place_of(key),
+        expected_bytes: segment.bytes,
+        expected: segment.sha256,
+        found_bytes,
+        found,
+    };
+    if size != segment.bytes {
+        return Err(damaged(size, None));
+    }
+    let (mut hasher, mut bytes) = (Sha256Hasher::default(), 0);
+    while let Some(part) = parts.try_next().await? {
+        hasher.update(&part);
+        bytes += part.len() as u64;
+        take(&part)?;
+    }
+    let found = hasher.finish();
+    if bytes == segment.bytes && found == segment.sha256 { Ok(()) } else { Err(damaged(bytes, Some(found))) }
+}
+
+fn of_file(action: &'static str, path: &Path, source: std::io::Error) -> ArchiveError {
+    ArchiveError::File { action, path: path.to_owned(), source }
+}
