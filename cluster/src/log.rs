@@ -14,7 +14,6 @@ use futures_util::StreamExt;
 use crate::cluster::{Cluster, ClusterError};
 pub use crate::message::LogEntry;
 use crate::message::{ForeignMessage, LogMessage, WriterId};
-use crate::publisher::Publisher;
 
 /// The log of a shard, before this node may append to it.
 #[derive(Debug)]
@@ -65,21 +64,19 @@ impl ShardLog {
         Ok(Self { cluster: cluster.clone(), stream, subject, last: 0 })
     }
 
-    /// Reads the log, and becomes its only writer. `apply` gets each entry in order.
-    ///
-    /// # Errors
-    /// Fails if NATS does not answer, if a message has another format, and with the first error of `apply`.
-    pub async fn claim<E>(
-        mut self,
+    /// Reads the log, and appends the first message of a new writer. `apply` gets each entry in order. Returns the sequence
+    /// number of the first message.
+    pub(crate) async fn claim_as<E>(
+        &mut self,
+        writer: WriterId,
         epoch: u64,
         mut apply: impl FnMut(LogEntry) -> Result<(), E>,
-    ) -> Result<Publisher, LogError<E>> {
-        let writer = WriterId::new();
+    ) -> Result<u64, LogError<E>> {
         loop {
             self.read(&mut apply).await?;
             let message = LogMessage { writer, number: 0, entry: LogEntry::Epoch(epoch) };
             if let Some(sequence) = self.append_first(&message).await? {
-                return Ok(Publisher::start(self, writer, sequence));
+                return Ok(sequence);
             }
             // An earlier holder appended meanwhile, which it may until this node's first message.
         }

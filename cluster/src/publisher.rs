@@ -14,7 +14,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use tokio::sync::{mpsc, watch};
 
-use crate::log::{LogEntry, ShardLog};
+use crate::log::{LogEntry, LogError, ShardLog};
 use crate::message::{LONGEST_HEAD, LogMessage, WriterId};
 
 /// The largest number of messages in flight.
@@ -67,8 +67,22 @@ pub struct Publisher {
 }
 
 impl Publisher {
+    /// Reads the log of a shard, and becomes its only writer. `apply` gets each entry in order.
+    ///
+    /// # Errors
+    /// Fails if NATS does not answer, if a message has another format, and with the first error of `apply`.
+    pub async fn claim<E>(
+        mut log: ShardLog,
+        epoch: u64,
+        apply: impl FnMut(LogEntry) -> Result<(), E>,
+    ) -> Result<Self, LogError<E>> {
+        let writer = WriterId::new();
+        let sequence = log.claim_as(writer, epoch, apply).await?;
+        Ok(Self::start(log, writer, sequence))
+    }
+
     /// Starts to publish. The message of the epoch has number 0 and this sequence number.
-    pub(crate) fn start(log: ShardLog, writer: WriterId, sequence: u64) -> Self {
+    fn start(log: ShardLog, writer: WriterId, sequence: u64) -> Self {
         let largest = log.cluster().max_payload().min(LARGEST).saturating_sub(LONGEST_HEAD + HEADERS).max(1);
         let (messages, queue) = mpsc::unbounded_channel();
         let (state, states) = watch::channel(Replicated::Through(0));

@@ -86,7 +86,7 @@ impl Restored {
         clear(data_dir, &format!("cluster {} ({}), shard {shard}", cluster.name(), cluster.id()))?;
         let log = ShardLog::open(cluster, shard).await?;
         let mut files = SegmentFiles { dir: data_dir.to_owned(), current: None };
-        let publisher = log.claim(epoch, |entry| files.apply(entry)).await?;
+        let publisher = Publisher::claim(log, epoch, |entry| files.apply(entry)).await?;
         files.finish().map_err(cannot)?;
         let segments = segment::list(data_dir).map_err(cannot)?;
         let sizes = segments.iter().map(|id| id.path(data_dir).metadata().map(|file| file.len()));
