@@ -12,7 +12,7 @@ use crate::proxy::{FileTables, ProxyConfig};
 pub(super) const REQUIRED: &str = "upstream";
 
 /// Values for the settings without a default that is a value, in TOML.
-const EXAMPLES: [(&str, &str); 36] = [
+const EXAMPLES: [(&str, &str); 42] = [
     ("upstream", r#"["http://127.0.0.1:8000"]"#),
     ("upstream_api_key", r#""…""#),
     ("upstream_api_keys", r#"{ "http://127.0.0.1:8001" = "…" }"#),
@@ -47,6 +47,12 @@ const EXAMPLES: [(&str, &str); 36] = [
     ("otel_resource_attributes", r#""deployment.environment.name=production""#),
     ("otel_traces_sampler", r#""parentbased_traceidratio""#),
     ("otel_traces_sampler_arg", r#""0.1""#),
+    ("cluster", r#"["nats://host-a:4222", "nats://host-b:4222", "nats://host-c:4222"]"#),
+    ("cluster_name", r#""research""#),
+    ("cluster_replicas", "1"),
+    ("cluster_credentials", r#""/etc/rolltap/nats.creds""#),
+    ("cluster_ca", r#""/etc/rolltap/nats-ca.pem""#),
+    ("node_host", r#""host-a.example""#),
     (
         "roles",
         r#"[{ role = "title", dialect = "chat_completions", has_tools = false, system_contains = "Name this chat" }]"#,
