@@ -120,11 +120,14 @@ pub async fn acquire(
                 }
                 let is_released = record.as_ref().is_none_or(|record| record.holder.is_none());
                 let is_expired = seen.0 == revision && seen.1.elapsed() >= TTL;
-                if (is_released || is_expired)
-                    && let Some(held) =
+                if is_released || is_expired {
+                    if let Some(held) =
                         lease.take(revision, record.map_or(1, |record| record.epoch + 1)).await
-                {
-                    return held;
+                    {
+                        return held;
+                    }
+                    // If NATS elects a leader, the holder could not renew either. It gets the whole time again.
+                    since = None;
                 }
             }
             Ok(Err(error)) => {

@@ -134,20 +134,15 @@ impl Nodes {
         self.nodes[number].child = None;
     }
 
-    /// Starts the nodes that are down, and waits until all nodes are ready.
+    /// Starts the nodes that are down, and waits until all nodes are ready. A node that was replaced may end meanwhile.
     pub(super) async fn restart_ended(&mut self) {
-        for node in &mut self.nodes {
-            let has_ended = match &mut node.child {
-                Some(child) => child.try_wait().unwrap().is_some(),
-                None => true,
-            };
-            if has_ended {
-                node.child = Some(node.spawn());
-            }
-        }
         let deadline = Instant::now() + limit(RECOVERY_SECONDS);
-        for node in &self.nodes {
-            while self.readiness(node).await.is_none() {
+        for number in 0..self.nodes.len() {
+            loop {
+                self.nodes[number].start_if_ended();
+                if self.readiness(&self.nodes[number]).await.is_some() {
+                    break;
+                }
                 assert!(Instant::now() < deadline, "a node is not ready: {}", self.logs());
                 tokio::time::sleep(PAUSE).await;
             }
@@ -174,6 +169,16 @@ impl Nodes {
 }
 
 impl Node {
+    fn start_if_ended(&mut self) {
+        let has_ended = match &mut self.child {
+            Some(child) => child.try_wait().unwrap().is_some(),
+            None => true,
+        };
+        if has_ended {
+            self.child = Some(self.spawn());
+        }
+    }
+
     fn spawn(&self) -> Child {
         let log = OpenOptions::new().create(true).append(true).open(&self.log).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_rolltap"));
