@@ -44,6 +44,7 @@ pub use common::suggest;
 pub use common::tls::{CertificateFiles, PlaneTls, TlsError};
 pub use common::to_the_end::to_the_end;
 pub use dialect::{InvalidSampling, ToolStrictLevel, check_sampling};
+pub use prefix::RefutedKind;
 pub use render::{ContentFormat, LoadError, RenderSettings};
 pub use rolltap_rollout::training::TrainingPolicy;
 pub use settings::{ImplicitTrials, Settings};

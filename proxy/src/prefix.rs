@@ -21,6 +21,7 @@ mod node;
 mod plan;
 pub(crate) mod prompt_ids;
 mod prover;
+mod refutation;
 mod remote_renderer;
 mod request;
 mod request_kind;
@@ -39,10 +40,12 @@ use tokio::sync::OnceCell;
 
 pub(crate) use memory::Memory;
 pub(crate) use plan::Plan;
+pub use refutation::RefutedKind;
 
 use self::audit::Audits;
 use self::node::Node;
 use self::prover::Prover;
+use self::refutation::Refutation;
 use self::remote_renderer::Asking;
 use self::request_kind::RequestKind;
 use self::splice::Splicer;
@@ -123,18 +126,26 @@ impl ExactPrefix {
     }
 
     /// Counts a prompt of this trial's server that differs from the local rendering. Warns if this turns the kind off.
-    fn refuted(&self, shape: RequestKind, trial: &TrialId, reason: &str) {
-        let requests = shape.to_string();
+    fn refuted(&self, shape: RequestKind, trial: &TrialId, refutation: Refutation) {
+        let RefutedKind { requests, reason, remedy } = RefutedKind::of(&shape, &refutation);
         tracing::debug!(%trial, requests, reason, "a prompt is not rendered here as the server renders it");
-        if self.trust.refuted(shape, trial) == Change::TurnedOff {
+        let summary = refutation.summary();
+        if self.trust.refuted(shape, trial, refutation) == Change::TurnedOff {
             tracing::warn!(
                 requests,
                 reason,
-                "the chat template is not rendered here as the server renders it, so prompts of such requests are not \
-                 continued token for token; is the server started with --chat-template or default template arguments?"
+                "{summary}, so prompts of such requests are not continued token for token; {remedy}"
             );
             self.metrics.shape_off();
         }
+    }
+
+    /// Returns the kinds of requests that the server rendered otherwise, sorted. Waits for the proofs and the audit that
+    /// have begun.
+    pub(crate) async fn refuted_kinds(&self) -> Vec<RefutedKind> {
+        self.prover.settled().await;
+        self.audits.settled().await;
+        self.trust.refuted_kinds()
     }
 
     /// Counts a prompt of the server that equals the local rendering.
@@ -153,16 +164,19 @@ impl ExactPrefix {
     /// counts for or against its kind of request.
     fn prove(&self, ready: &Ready, node: &Node) -> bool {
         let is_first = node.standing.get().is_none();
-        // An error means that the server did not answer. It proves nothing, so the score of the kind is unchanged.
-        let Ok(standing) = ready.workshop(History::Faithful).standing(node) else { return false };
-        let is_proven = standing.is_some();
+        let refutation = match ready.workshop(History::Faithful).standing(node) {
+            Ok(Some(_)) => None,
+            Ok(None) => Some(Refutation::OtherIds),
+            // The server did not answer. That proves nothing, so the score of the kind is unchanged.
+            Err(_) if ready.renderer.asks() => return false,
+            Err(error) => Some(Refutation::Unrendered(error.to_string())),
+        };
+        let is_proven = refutation.is_none();
         if is_first && node.is_of_server {
             let shape = RequestKind::of(&node.said.messages(), &node.inputs);
-            if is_proven {
-                self.proven(shape);
-            } else {
-                let reason = "its ids are not those of the text that the template makes of the messages";
-                self.refuted(shape, &node.call().trial_id, reason);
+            match refutation {
+                None => self.proven(shape),
+                Some(refutation) => self.refuted(shape, &node.call().trial_id, refutation),
             }
         }
         is_proven

@@ -20,6 +20,7 @@ use crate::admin_plane::token_rule::UnsafeToken;
 use crate::admin_plane::tokens::file::AdminTokensError;
 use crate::agent_plane::responder::Responder;
 use crate::common::tls::TlsError;
+use crate::prefix::RefutedKind;
 use crate::render::LoadError;
 use crate::settings::{ImplicitTrials, Settings};
 use crate::store::{Store, StoreError};
@@ -124,6 +125,13 @@ impl RunningProxy {
     /// Returns the admission of trials, if [`crate::PoolSettings::admits_trials`] is set.
     pub fn trial_admission(&self) -> Option<TrialAdmission> {
         self.core.admission.clone()
+    }
+
+    /// Returns the kinds of requests that the server rendered otherwise than the exact prefix, after the proofs and the
+    /// audit that have begun. Kinds that were not compared are not among them.
+    pub fn refuted_kinds(&self) -> BoxFuture<'static, Vec<RefutedKind>> {
+        let prefix = Arc::clone(&self.core.agent_plane.prefix);
+        Box::pin(async move { prefix.refuted_kinds().await })
     }
 
     /// The address of the admin plane.

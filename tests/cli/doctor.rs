@@ -12,7 +12,7 @@ use rolltap_testing::http_client;
 use serde_json::Value;
 
 use super::jobs::task;
-use super::program::{Ended, rolltap, simulator, unused_address};
+use super::program::{Ended, repository, rolltap, simulator, unused_address};
 
 /// Runs the command beside the servers of this test.
 async fn doctor(dir: &Path, args: &[&str]) -> Ended {
@@ -53,6 +53,26 @@ async fn a_directory_without_a_tokenizer_is_named() {
     let ended = doctor(dir.path(), &["--upstream", &url, "--tokenizer", "nowhere"]).await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("nowhere"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn prompts_that_are_rendered_otherwise_are_a_line_with_the_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_sim, url) = simulator(dir.path(), None);
+    let tokenizer = repository("proxy/tests/fixtures/render");
+    let ended = doctor(dir.path(), &["--upstream", &url, "--tokenizer", &tokenizer, "--json"]).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(finding(&report, "second turn").0, "degraded", "{report:#}");
+    let (verdict, text) = finding(&report, "rendering");
+    assert_eq!(verdict, "degraded", "{text}");
+    for part in ["(assistant, user)", "--chat-template", "save_pretrained", "--tokenizer"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    // Without exact prefix nothing is compared.
+    let ended =
+        doctor(dir.path(), &["--upstream", &url, "--tokenizer", &tokenizer, "--history", "off"]).await;
+    assert!(ended.code == Some(0) && !ended.stdout.contains("rendering"), "{ended:?}");
 }
 
 /// A gateway in front of a server.

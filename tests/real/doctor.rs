@@ -62,6 +62,8 @@ async fn the_given_tokenizer_renders_the_second_turn() {
     let (verdict_of_other, text) = verdict(&report, "second turn");
     assert_eq!(verdict_of_other, "degraded", "{text}");
     assert!(text.contains("--tokenizer"), "{text}");
+    let (verdict_of_rendering, text) = verdict(&report, "rendering");
+    assert!(verdict_of_rendering == "degraded" && text.contains("--chat-template"), "{text}");
 }
 
 /// A program in front of a server. It ends with the value.

@@ -54,6 +54,8 @@ pub(super) async fn make(probe: &Probe, ledger: &mut Ledger, progress: &mut impl
     );
     progress("a long prompt");
     long_prompt(probe, ledger).await;
+    // Last, because the prompts of all calls are compared.
+    capture::judge_renderings(&probe.refuted_kinds().await, ledger);
 }
 
 /// Makes the simplest call. Returns false if there was no answer, so that other calls would fail too.

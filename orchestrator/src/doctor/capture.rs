@@ -1,5 +1,6 @@
 //! Judges the records of calls: whether a trainer can use their tokens.
 
+use rolltap_proxy::RefutedKind;
 use rolltap_rollout::branch_cause::BranchCause;
 use rolltap_rollout::call::{Call, CallStatus, Flaw};
 use rolltap_rollout::continuation::Continuation;
@@ -105,6 +106,21 @@ pub(super) fn judge_turns(calls: &[Call], ledger: &mut Ledger) {
     }
 }
 
+/// Adds a line for each way in which the server rendered prompts otherwise than the proxy. Such prompts are not continued
+/// token for token, even if the second turn of the examination was.
+pub(super) fn judge_renderings(refuted: &[RefutedKind], ledger: &mut Ledger) {
+    let by_reason = refuted.chunk_by(|kind, next| kind.reason == next.reason);
+    for kinds in by_reason {
+        let [RefutedKind { reason, remedy, .. }, ..] = kinds else { continue };
+        let requests = kinds.iter().map(|kind| format!("({})", kind.requests)).collect::<Vec<_>>().join(", ");
+        ledger.degraded(
+            "rendering",
+            format!("the server's prompt is not rolltap's for requests of {requests}: {reason}"),
+            *remedy,
+        );
+    }
+}
+
 fn advice(cause: BranchCause) -> &'static str {
     match cause {
         BranchCause::UpstreamUnable => {
@@ -112,7 +128,7 @@ fn advice(cause: BranchCause) -> &'static str {
         }
         BranchCause::Unproven => {
             "give the directory of the model's tokenizer and chat template to --tokenizer, if it is not the one that vLLM \
-             loaded"
+             loaded; a line about the rendering says more"
         }
         BranchCause::TemplateRewroteHistory => {
             "the chat template removes or rewrites earlier answers; --history sampled keeps the sampled tokens"
@@ -142,6 +158,22 @@ mod tests {
             choices: vec![choice],
             ..Call::begun(id, trial, 0, Timestamp::UNIX_EPOCH)
         }
+    }
+
+    #[test]
+    fn differences_with_one_reason_are_a_line_with_its_remedy() {
+        let kind = |requests: &str, reason: &str| RefutedKind {
+            requests: requests.to_owned(),
+            reason: reason.to_owned(),
+            remedy: "do this",
+        };
+        let mut ledger = Ledger::default();
+        let refuted = [kind("user", "other ids"), kind("tools, user", "other ids"), kind("tool", "no text")];
+        judge_renderings(&refuted, &mut ledger);
+        let findings = ledger.into_findings();
+        assert_eq!(verdicts(&findings), [("rendering", Verdict::Degraded); 2]);
+        assert!(findings[0].found.contains("(user), (tools, user): other ids"), "{findings:?}");
+        assert_eq!(findings[1].remedy.as_deref(), Some("do this"));
     }
 
     fn verdicts(findings: &[Finding]) -> Vec<(&str, Verdict)> {

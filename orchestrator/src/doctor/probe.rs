@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use futures_util::TryStreamExt;
 use rolltap_agent::{ClientTimeouts, client_for};
 use rolltap_proxy::api::{OpenTrial, TrialOpened};
-use rolltap_proxy::{PoolSettings, RunningProxy, Settings};
+use rolltap_proxy::{PoolSettings, RefutedKind, RunningProxy, Settings};
 use rolltap_rollout::call::Call;
 use rolltap_rollout::ids::TaskId;
 use serde_json::Value;
@@ -81,6 +81,11 @@ impl Probe {
         let task = TaskId::new("doctor").map_err(|error| error.to_string())?;
         let opened = self.admin.open_trial(&OpenTrial::of_task(task)).await;
         Ok(ProbeTrial { probe: self, opened: opened.map_err(|error| error.to_string())? })
+    }
+
+    /// Returns the kinds of requests that the server rendered otherwise than the proxy.
+    pub(super) async fn refuted_kinds(&self) -> Vec<RefutedKind> {
+        self.proxy.refuted_kinds().await
     }
 
     pub(super) async fn stop(self) {

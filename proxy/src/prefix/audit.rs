@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::memory::PendingAnswer;
+use super::refutation::Refutation;
 use super::request_kind::RequestKind;
 use super::{ExactPrefix, Ready};
 use crate::common::clock;
@@ -35,6 +36,11 @@ pub(super) struct Audits {
 impl Audits {
     pub(super) fn new() -> Self {
         Self { spliced: AtomicU64::new(0), turn: Arc::new(Semaphore::new(1)) }
+    }
+
+    /// Waits for the audit that has begun.
+    pub(super) async fn settled(&self) {
+        drop(self.turn.acquire().await);
     }
 }
 
@@ -89,8 +95,7 @@ impl ExactPrefix {
                 Audit::Equal
             }
             Ok(Ok(_)) => {
-                let reason = "the server rendered the messages to other ids";
-                self.refuted(shape, trial, reason);
+                self.refuted(shape, trial, Refutation::OtherIdsInAudit);
                 Audit::Different
             }
             // This shows nothing about the server, so the score of the kind is unchanged.

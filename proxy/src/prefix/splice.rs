@@ -73,12 +73,18 @@ impl Splicer<'_> {
         Ok(Spliced { ids, class, standing })
     }
 
-    /// Returns the template's rendering of the messages before an answer, proven by the ids of the server's prompt. An
-    /// error proves nothing about the template: the server that was asked did not answer.
+    /// Returns the template's rendering of the messages before an answer, proven by the ids of the server's prompt. The
+    /// error of a local rendering is returned once: afterwards the prompt is known as unproven.
     pub(super) fn standing<'n>(&self, node: &'n Node) -> Result<&'n Option<RenderedPrompt>, RenderError> {
-        // A local rendering gives the same result each time, so a failure is stored as unproven.
         if !self.renderer.asks() {
-            return Ok(node.standing.get_or_init(|| self.prove(node).ok().flatten()));
+            let mut failure = None;
+            // A local rendering gives the same result each time, so a failure is stored as unproven.
+            let unproven = |error| {
+                failure = Some(error);
+                None
+            };
+            let standing = node.standing.get_or_init(|| self.prove(node).unwrap_or_else(unproven));
+            return failure.map_or(Ok(standing), Err);
         }
         if let Some(known) = node.standing.get() {
             return Ok(known);
@@ -92,7 +98,8 @@ impl Splicer<'_> {
         let inputs = node.inputs.rendered(self.renderer)?;
         let mut messages = node.said.messages();
         messages.pop();
-        let Ok(messages) = self.rendered(&messages) else { return Ok(None) };
+        let unreadable = |_| RenderError::Unreadable { what: "a message", why: "it cannot be read" };
+        let messages = self.rendered(&messages).map_err(unreadable)?;
         let prompt = self.renderer.render(&messages, &inputs, true)?;
         // A spliced prompt holds the sampled spelling, so its ids may differ from the template's rendering.
         if !node.is_trusted && !node.call().prompt_token_ids.iter().eq(self.renderer.ids(&prompt)?.iter()) {

@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rolltap_rollout::ids::TrialId;
 
+use super::refutation::{Refutation, RefutedKind};
 use super::request_kind::RequestKind;
 
 /// The points that a trial with a different prompt subtracts.
@@ -28,6 +29,8 @@ struct Record {
     score: i32,
     /// Trials for which the kind is off, whatever the score.
     refuters: VecDeque<TrialId>,
+    /// The latest difference. `None` if there was none.
+    latest: Option<Refutation>,
 }
 
 /// The effect of a proof or a refutation on a kind.
@@ -49,7 +52,7 @@ impl Trust {
     }
 
     /// Counts a prompt of this trial's server that differs from the local rendering. Each trial counts once.
-    pub(super) fn refuted(&self, shape: RequestKind, trial: &TrialId) -> Change {
+    pub(super) fn refuted(&self, shape: RequestKind, trial: &TrialId, refutation: Refutation) -> Change {
         let mut records = self.lock();
         let record = records.entry(shape).or_default();
         // The turns of a trial repeat the same text, so a second difference adds no evidence.
@@ -60,6 +63,7 @@ impl Trust {
             record.refuters.pop_front();
         }
         record.refuters.push_back(trial.clone());
+        record.latest = Some(refutation);
         let was_off = record.is_off();
         record.score = (-MOST).max(record.score - REFUTATION);
         if !was_off && record.is_off() { Change::TurnedOff } else { Change::Nothing }
@@ -68,6 +72,18 @@ impl Trust {
     /// Returns whether the server renders this trial's requests of the kind.
     pub(super) fn is_off(&self, shape: &RequestKind, trial: &TrialId) -> bool {
         self.lock().get(shape).is_some_and(|record| record.is_off() || record.refuters.contains(trial))
+    }
+
+    /// Returns the kinds with a difference, sorted.
+    pub(super) fn refuted_kinds(&self) -> Vec<RefutedKind> {
+        let records = self.lock();
+        let mut kinds: Vec<_> = records
+            .iter()
+            .filter_map(|(kind, record)| Some(RefutedKind::of(kind, record.latest.as_ref()?)))
+            .collect();
+        drop(records);
+        kinds.sort_by(|left, right| left.requests.cmp(&right.requests));
+        kinds
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<RequestKind, Record>> {
@@ -97,7 +113,7 @@ mod tests {
     fn an_unproven_kind_is_off_with_its_first_refutation_until_proofs_outweigh_it() {
         let trust = Trust::default();
         assert!(!trust.is_off(&shape(), &trial(0)));
-        assert_eq!(trust.refuted(shape(), &trial(1)), Change::TurnedOff);
+        assert_eq!(trust.refuted(shape(), &trial(1), Refutation::OtherIds), Change::TurnedOff);
         assert!(trust.is_off(&shape(), &trial(2)));
         for _ in 1..REFUTATION {
             assert_eq!(trust.proven(shape()), Change::Nothing);
@@ -115,10 +131,14 @@ mod tests {
             trust.proven(shape());
         }
         for _ in 0..100 {
-            assert_eq!(trust.refuted(shape(), &trial(1)), Change::Nothing);
+            assert_eq!(trust.refuted(shape(), &trial(1), Refutation::OtherIds), Change::Nothing);
         }
         assert!(trust.is_off(&shape(), &trial(1)) && !trust.is_off(&shape(), &trial(2)));
-        assert_eq!(trust.refuted(shape(), &trial(3)), Change::TurnedOff, "and another one does");
+        assert_eq!(
+            trust.refuted(shape(), &trial(3), Refutation::OtherIds),
+            Change::TurnedOff,
+            "and another one does"
+        );
     }
 
     #[test]
@@ -127,11 +147,11 @@ mod tests {
         for _ in 0..100_000 {
             trust.proven(shape());
         }
-        let change = (0..).map(|number| trust.refuted(shape(), &trial(number)));
+        let change = (0..).map(|number| trust.refuted(shape(), &trial(number), Refutation::OtherIds));
         let needed = change.take_while(|change| *change != Change::TurnedOff).count();
         assert_eq!(needed, 8);
         for number in 100..100_000 {
-            trust.refuted(shape(), &trial(number));
+            trust.refuted(shape(), &trial(number), Refutation::OtherIds);
         }
         let back = std::iter::repeat_with(|| trust.proven(shape()));
         assert_eq!(back.take_while(|change| *change != Change::TurnedOn).count(), 63);

@@ -47,5 +47,22 @@ async fn a_local_rendering_that_fails_says_nothing_of_the_server() {
         let seed = PendingAnswer { conversation, inputs, maker: Maker::HereBefore };
         assert_eq!(prefix.audit(Arc::clone(&ready), &trial, seed).await, expected, "{content}");
         assert_eq!(prefix.trust.is_off(&shape, &trial), expected == Audit::Different, "{content}");
+        let refuted = prefix.refuted_kinds().await;
+        assert_eq!(!refuted.is_empty(), expected == Audit::Different, "{content}: {refuted:?}");
     }
+}
+
+#[tokio::test]
+async fn the_differences_are_read_after_the_audit_that_has_begun() {
+    let (prefix, _data) = prefix().await;
+    let model = Model::by(TEMPLATE);
+    let (call, _) = answered(&[], vec![model.plain_answer("fine")]);
+    prefix.renderer.set(Some(Arc::new(model.0))).unwrap();
+    let text = chat(&[user("fine")]).to_string();
+    let request = PromptRequest::read(&text).unwrap();
+    let Looked { conversation, inputs, .. } = Memory::default().find(&request).unwrap();
+    prefix.audit_later(&call, &PendingAnswer { conversation, inputs, maker: Maker::HereBefore });
+    let refuted = prefix.refuted_kinds().await;
+    let reasons: Vec<_> = refuted.iter().map(|kind| kind.reason.as_str()).collect();
+    assert_eq!(reasons, ["the server rendered the messages to other ids"]);
 }

@@ -145,6 +145,27 @@ async fn a_kind_of_request_that_fails_its_first_proof_is_off_and_others_stay() {
     assert_eq!(word(&stage.plan(&next, false).await.continuation), "unproven");
 }
 
+#[tokio::test]
+async fn the_difference_of_a_kind_is_reported_with_the_remedy_for_it() {
+    let stage = Stage::new();
+    let plain = stage.prompt(&[user("a")]);
+    stage.call(&chat(&[user("a")]), false, &plain, "Hello").await;
+    assert_eq!(stage.prefix.refuted_kinds().await, []);
+    let other = stage.prompt(&[system("b")]);
+    stage.call(&chat(&[system("a")]), false, &other, "Hello").await;
+    // The template of this server takes calls without a name, and the one here raises an exception.
+    let mut unnamed = calling(&["{}"]);
+    unnamed["tool_calls"][0]["function"]["name"] = json!(1);
+    stage.call(&chat(&[user("a"), unnamed, tool("b")]), false, &plain, "Hello").await;
+    let refuted = stage.prefix.refuted_kinds().await;
+    let [unrendered, other] = refuted.as_slice() else { panic!("{refuted:?}") };
+    assert_eq!(other.requests, "assistant, system");
+    assert!(other.remedy.contains("--chat-template") && other.remedy.contains("--tokenizer"), "{other:?}");
+    assert_eq!(unrendered.requests, "assistant, assistant.tool_calls, tool, user");
+    assert!(unrendered.reason.contains("cannot be rendered"), "{unrendered:?}");
+    assert!(!unrendered.remedy.contains("--tokenizer"), "{unrendered:?}");
+}
+
 /// For example, a server normalises one text differently, in one of many trials.
 #[tokio::test]
 async fn one_odd_request_turns_exact_prefix_off_for_its_own_trial_alone() {
