@@ -1,13 +1,18 @@
 //! Settings of a node of a cluster.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use rolltap_cluster::objects::{ObjectStorage, ObjectsUrl, S3Settings};
 use rolltap_cluster::{ClusterName, ClusterSettings, ServerAddr};
 use rolltap_proxy::NodeSettings;
+use rolltap_proxy::store::ArchiveSettings;
 use serde::Deserialize;
 
+/// The time until a segment is closed, unless the user gives another one.
+const SEGMENT_SECONDS: u64 = 300;
 /// The copies of each record, unless the user gives another number.
 const REPLICAS: usize = 3;
 
@@ -37,6 +42,17 @@ pub(crate) struct ClusterOptions {
     /// Trust the authorities in this PEM file for NATS servers with tls. [default: those of the system]
     #[arg(long, env = "ROLLTAP_CLUSTER_CA", value_name = "FILE")]
     pub(crate) cluster_ca: Option<PathBuf>,
+    /// Upload closed segments of captures to this place, and remove them from NATS: s3://BUCKET/PREFIX or file:///DIR.
+    /// [default: NATS keeps all captures]
+    ///
+    /// All nodes have the same place. A server with the S3 protocol is configured by the variables AWS_ACCESS_KEY_ID,
+    /// AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL. `rolltap check`, `rolltap export` and `rolltap view` read
+    /// captures there.
+    #[arg(long, env = "ROLLTAP_CLUSTER_OBJECTS", value_name = "URL")]
+    pub(crate) cluster_objects: Option<String>,
+    /// Close a segment for upload after this time, or at 64 MiB. [default: 300]
+    #[arg(long, env = "ROLLTAP_CLUSTER_SEGMENT_SECONDS", value_name = "SECONDS")]
+    pub(crate) cluster_segment_seconds: Option<u64>,
     /// Tell other nodes this name or address of the node's host. [default: the addresses of --listen and --admin]
     ///
     /// It is needed where --listen or --admin is 0.0.0.0 or [::].
@@ -56,6 +72,7 @@ impl ClusterOptions {
                 ("cluster_replicas", self.cluster_replicas.is_some()),
                 ("cluster_credentials", self.cluster_credentials.is_some()),
                 ("cluster_ca", self.cluster_ca.is_some()),
+                ("cluster_objects", self.cluster_objects.is_some()),
                 ("node_host", self.node_host.is_some()),
             ];
             if let Some((name, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
@@ -83,8 +100,23 @@ impl ClusterOptions {
             credentials: self.cluster_credentials,
             ca_file: self.cluster_ca,
         };
-        Ok(Some(NodeSettings { cluster, host: self.node_host }))
+        let archive = match self.cluster_objects {
+            Some(url) => Some(archive(&url, self.cluster_segment_seconds)?),
+            None if self.cluster_segment_seconds.is_some() => {
+                bail!("cluster_segment_seconds is given without cluster_objects, where closed segments go");
+            }
+            None => None,
+        };
+        Ok(Some(NodeSettings { cluster, archive, host: self.node_host }))
     }
+}
+
+/// Opens the object storage. No request is sent yet.
+fn archive(url: &str, seconds: Option<u64>) -> anyhow::Result<ArchiveSettings> {
+    let url: ObjectsUrl = url.parse().context("cluster_objects")?;
+    let storage = ObjectStorage::open(&url, &S3Settings::from_env()).context("cluster_objects")?;
+    let segment_age = Duration::from_secs(seconds.unwrap_or(SEGMENT_SECONDS).max(1));
+    Ok(ArchiveSettings { storage, segment_age })
 }
 
 #[cfg(test)]

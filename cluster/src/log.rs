@@ -43,6 +43,22 @@ pub enum LogError<E> {
         /// What is wrong.
         reason: ForeignMessage,
     },
+    /// Messages that should be in the stream are not.
+    #[error(
+        "the stream {stream} has messages {first} to {last}, and message {expected} must follow what is in object storage: \
+         the storage returned an old manifest, the stream was deleted or purged, or this node lacks the \
+         --cluster-objects of the others"
+    )]
+    Missing {
+        /// The stream.
+        stream: String,
+        /// The first message that is there.
+        first: u64,
+        /// The last message that is there.
+        last: u64,
+        /// The message that is needed.
+        expected: u64,
+    },
     /// The reader of the entries failed.
     #[error("message {sequence} of the stream {stream} cannot be applied: {reason}")]
     Applied {
@@ -64,13 +80,19 @@ impl ShardLog {
         Ok(Self { cluster: cluster.clone(), stream, subject, last: 0 })
     }
 
-    /// Reads the log, and appends the first message of a new writer. `apply` gets each entry in order. Returns the sequence
-    /// number of the first message.
+    /// Leaves out the messages up to this sequence number, whose content is stored elsewhere.
+    #[must_use]
+    pub fn after(self, sequence: u64) -> Self {
+        Self { last: sequence, ..self }
+    }
+
+    /// Reads the log, and appends the first message of a new writer. `apply` gets each entry with its sequence number, in
+    /// order. Returns the sequence number of the first message.
     pub(crate) async fn claim_as<E>(
         &mut self,
         writer: WriterId,
         epoch: u64,
-        mut apply: impl FnMut(LogEntry) -> Result<(), E>,
+        mut apply: impl FnMut(u64, LogEntry) -> Result<(), E>,
     ) -> Result<u64, LogError<E>> {
         loop {
             self.read(&mut apply).await?;
@@ -85,21 +107,23 @@ impl ShardLog {
     /// Reads what follows the last message that was read, up to the end of the stream.
     async fn read<E>(
         &mut self,
-        apply: &mut impl FnMut(LogEntry) -> Result<(), E>,
+        apply: &mut impl FnMut(u64, LogEntry) -> Result<(), E>,
     ) -> Result<(), LogError<E>> {
         let cannot = |action: &str, error: &dyn std::fmt::Display| self.cluster.refused(action, error, "");
         let info = self.stream.get_info().await;
         let state = info.map_err(|error| cannot("read the state of the log", &error))?.state;
-        // A stream without messages has a first sequence behind its last.
-        let is_empty = state.messages == 0 || state.last_sequence < state.first_sequence;
-        if is_empty || state.last_sequence <= self.last {
-            self.last = state.last_sequence;
+        let expected = self.last + 1;
+        // A stream without messages has a first sequence number behind its last one. A new stream has 0 as both.
+        let continues = state.first_sequence.max(1) <= expected && expected <= state.last_sequence + 1;
+        if !continues {
+            let (first, last) = (state.first_sequence, state.last_sequence);
+            return Err(LogError::Missing { stream: self.name(), first, last, expected });
+        }
+        if expected > state.last_sequence {
             return Ok(());
         }
         let config = OrderedConfig {
-            deliver_policy: DeliverPolicy::ByStartSequence {
-                start_sequence: (self.last + 1).max(state.first_sequence),
-            },
+            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: expected },
             replay_policy: ReplayPolicy::Instant,
             ..OrderedConfig::default()
         };
@@ -111,12 +135,11 @@ impl ShardLog {
             let message = message.map_err(|error| self.cluster.refused("read the log", &error, ""))?;
             let info = message.info().map_err(|error| self.cluster.refused("read the log", &error, ""))?;
             let sequence = info.stream_sequence;
-            let stream = || self.stream.cached_info().config.name.clone();
             let decoded = LogMessage::decode(message.message.payload);
             let decoded =
-                decoded.map_err(|reason| LogError::Foreign { stream: stream(), sequence, reason })?;
-            apply(decoded.entry).map_err(|reason| LogError::Applied {
-                stream: stream(),
+                decoded.map_err(|reason| LogError::Foreign { stream: self.name(), sequence, reason })?;
+            apply(sequence, decoded.entry).map_err(|reason| LogError::Applied {
+                stream: self.name(),
                 sequence,
                 reason,
             })?;
@@ -135,6 +158,10 @@ impl ShardLog {
             Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => Ok(None),
             Err(error) => Err(refused(&error)),
         }
+    }
+
+    fn name(&self) -> String {
+        self.stream.cached_info().config.name.clone()
     }
 
     pub(crate) fn cluster(&self) -> &Cluster {

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use async_nats::jetstream::context::{PublishAckFuture, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::Stream;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::log::{LogEntry, LogError, ShardLog};
 use crate::message::{LONGEST_HEAD, LogMessage, WriterId};
@@ -58,23 +59,50 @@ impl Replicated {
 /// The right to append to a log.
 #[derive(Debug)]
 pub struct Publisher {
-    messages: mpsc::UnboundedSender<(u64, Bytes)>,
+    queue: mpsc::UnboundedSender<Queued>,
     writer: WriterId,
     /// The number of the latest message.
     number: u64,
     largest: usize,
     state: watch::Receiver<Replicated>,
+    trimmer: Trimmer,
+}
+
+/// An entry of the publisher's queue.
+#[derive(Debug)]
+enum Queued {
+    /// A message and its number.
+    Message(u64, Bytes),
+    /// Asks for the sequence number of the message before it.
+    Mark(oneshot::Sender<u64>),
+}
+
+/// Removes messages from the beginning of a log.
+#[derive(Clone, Debug)]
+pub struct Trimmer {
+    stream: Stream,
+}
+
+impl Trimmer {
+    /// Removes the messages up to this sequence number. Their content is stored elsewhere.
+    ///
+    /// # Errors
+    /// Fails with the reason if NATS does not do it.
+    pub async fn trim(&self, through: u64) -> Result<(), String> {
+        let purged = self.stream.purge().sequence(through + 1).await;
+        purged.map(|_| ()).map_err(|error| error.to_string())
+    }
 }
 
 impl Publisher {
-    /// Reads the log of a shard, and becomes its only writer. `apply` gets each entry in order.
+    /// Reads the log of a shard, and becomes its only writer. `apply` gets each entry with its sequence number, in order.
     ///
     /// # Errors
     /// Fails if NATS does not answer, if a message has another format, and with the first error of `apply`.
     pub async fn claim<E>(
         mut log: ShardLog,
         epoch: u64,
-        apply: impl FnMut(LogEntry) -> Result<(), E>,
+        apply: impl FnMut(u64, LogEntry) -> Result<(), E>,
     ) -> Result<Self, LogError<E>> {
         let writer = WriterId::new();
         let sequence = log.claim_as(writer, epoch, apply).await?;
@@ -84,18 +112,20 @@ impl Publisher {
     /// Starts to publish. The message of the epoch has number 0 and this sequence number.
     fn start(log: ShardLog, writer: WriterId, sequence: u64) -> Self {
         let largest = log.cluster().max_payload().min(LARGEST).saturating_sub(LONGEST_HEAD + HEADERS).max(1);
-        let (messages, queue) = mpsc::unbounded_channel();
+        let trimmer = Trimmer { stream: log.stream.clone() };
+        let (queue, queued) = mpsc::unbounded_channel();
         let (state, states) = watch::channel(Replicated::Through(0));
         let sending = Sending {
             log,
             writer,
             stored: Stored { number: 0, sequence },
             unstored: VecDeque::new(),
+            marks: VecDeque::new(),
             in_flight: FuturesOrdered::new(),
             state,
         };
-        tokio::spawn(sending.run(queue));
-        Self { messages, writer, number: 0, largest, state: states }
+        tokio::spawn(sending.run(queued));
+        Self { queue, writer, number: 0, largest, state: states, trimmer }
     }
 
     /// Appends bytes to a segment, without waiting. Returns the number with which they are stored.
@@ -116,6 +146,20 @@ impl Publisher {
         self.send(LogEntry::Remove { segment });
     }
 
+    /// Resolves once every message so far is stored. The number is the sequence number of the last of them, or a lower one,
+    /// so the log has no later message up to it. Fails if the log is fenced before.
+    pub fn mark(&self) -> oneshot::Receiver<u64> {
+        let (mark, sequence) = oneshot::channel();
+        // The task ends only when the log is fenced.
+        let _ = self.queue.send(Queued::Mark(mark));
+        sequence
+    }
+
+    /// Returns the means to remove what is stored elsewhere.
+    pub fn trimmer(&self) -> Trimmer {
+        self.trimmer.clone()
+    }
+
     /// The number of the latest message. The message of the epoch has number 0.
     pub fn latest(&self) -> u64 {
         self.number
@@ -130,7 +174,7 @@ impl Publisher {
         self.number += 1;
         let message = LogMessage { writer: self.writer, number: self.number, entry };
         // The task ends only when the log is fenced, and then nothing more can be stored.
-        let _ = self.messages.send((self.number, message.encode()));
+        let _ = self.queue.send(Queued::Message(self.number, message.encode()));
     }
 }
 
@@ -148,6 +192,8 @@ struct Sending {
     stored: Stored,
     /// The messages after `stored`, in order. The first ones are in flight.
     unstored: VecDeque<(u64, Bytes)>,
+    /// The numbers whose sequence numbers are asked for, in order.
+    marks: VecDeque<(u64, oneshot::Sender<u64>)>,
     in_flight: FuturesOrdered<<PublishAckFuture as IntoFuture>::IntoFuture>,
     state: watch::Sender<Replicated>,
 }
@@ -159,7 +205,7 @@ type Failure = (PublishErrorKind, String);
 struct Fenced;
 
 impl Sending {
-    async fn run(mut self, mut queue: mpsc::UnboundedReceiver<(u64, Bytes)>) {
+    async fn run(mut self, mut queue: mpsc::UnboundedReceiver<Queued>) {
         let mut is_over = false;
         while !is_over || !self.unstored.is_empty() {
             let outcome = tokio::select! {
@@ -171,16 +217,14 @@ impl Sending {
                     }
                     Err(error) => Err((error.kind(), error.to_string())),
                 },
-                message = queue.recv(), if !is_over && self.in_flight.len() < IN_FLIGHT => match message {
-                    Some(message) => {
-                        self.unstored.push_back(message);
-                        Ok(())
+                queued = queue.recv(), if !is_over && self.in_flight.len() < IN_FLIGHT => {
+                    match queued {
+                        Some(Queued::Message(number, message)) => self.unstored.push_back((number, message)),
+                        Some(Queued::Mark(mark)) => self.mark(mark),
+                        None => is_over = true,
                     }
-                    None => {
-                        is_over = true;
-                        Ok(())
-                    }
-                },
+                    Ok(())
+                }
             };
             let outcome = match outcome {
                 Ok(()) => self.send_unsent().await,
@@ -204,6 +248,24 @@ impl Sending {
         if let Some((number, _)) = self.unstored.pop_front() {
             self.stored = Stored { number, sequence };
             self.state.send_replace(Replicated::Through(number));
+            self.answer_marks(self.stored);
+        }
+    }
+
+    fn mark(&mut self, mark: oneshot::Sender<u64>) {
+        let number = self.unstored.back().map_or(self.stored.number, |(number, _)| *number);
+        self.marks.push_back((number, mark));
+        self.answer_marks(self.stored);
+    }
+
+    /// Answers the marks up to the stored message. `exact` is the last message whose sequence number is certain: after an
+    /// error, those of the messages before the last one are not known.
+    fn answer_marks(&mut self, exact: Stored) {
+        while let Some((number, mark)) = self.marks.pop_front_if(|(number, _)| *number <= self.stored.number)
+        {
+            let known = if number == self.stored.number { self.stored } else { exact };
+            // The asker may be gone.
+            let _ = mark.send(known.sequence);
         }
     }
 
@@ -251,8 +313,9 @@ impl Sending {
         while self.unstored.front().is_some_and(|(number, _)| *number <= found.number) {
             self.unstored.pop_front();
         }
-        self.stored = found;
+        let before = std::mem::replace(&mut self.stored, found);
         self.state.send_replace(Replicated::Through(found.number));
+        self.answer_marks(before);
     }
 }
 

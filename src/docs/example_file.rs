@@ -12,7 +12,7 @@ use crate::proxy::{FileTables, ProxyConfig};
 pub(super) const REQUIRED: &str = "upstream";
 
 /// Values for the settings without a default that is a value, in TOML.
-const EXAMPLES: [(&str, &str); 42] = [
+const EXAMPLES: [(&str, &str); 44] = [
     ("upstream", r#"["http://127.0.0.1:8000"]"#),
     ("upstream_api_key", r#""…""#),
     ("upstream_api_keys", r#"{ "http://127.0.0.1:8001" = "…" }"#),
@@ -52,6 +52,8 @@ const EXAMPLES: [(&str, &str); 42] = [
     ("cluster_replicas", "1"),
     ("cluster_credentials", r#""/etc/rolltap/nats.creds""#),
     ("cluster_ca", r#""/etc/rolltap/nats-ca.pem""#),
+    ("cluster_objects", r#""file:///mnt/captures""#),
+    ("cluster_segment_seconds", "60"),
     ("node_host", r#""host-a.example""#),
     (
         "roles",

@@ -4,11 +4,12 @@
 mod nodes;
 mod takeover;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
-use rolltap_testing::{NatsServers, limit, sample};
+use rolltap_testing::{NatsServers, S3Server, limit, sample};
 use serde_json::Value;
 
 use self::nodes::Nodes;
@@ -44,41 +45,48 @@ enum Fault {
     ServerKilled,
     /// All NATS servers are paused for longer than a lease lasts.
     ServersPaused,
+    /// The node that answers is killed while the object storage is paused.
+    StoragePaused,
 }
 
-const FAULTS: [Fault; 5] = [
+const FAULTS: [Fault; 6] = [
     Fault::HolderKilled,
     Fault::ServerKilled,
     Fault::HolderPaused,
     Fault::ServersPaused,
     Fault::StandbyKilled,
+    Fault::StoragePaused,
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs NATS: run ./scripts/test"]
+#[ignore = "needs NATS and an S3 server: run ./scripts/test"]
 async fn a_cluster_loses_and_repeats_nothing_whatever_fails() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
-    let rounds = number("CRASH_ROUNDS").unwrap_or(sample(5, 300));
+    let rounds = number("CRASH_ROUNDS").unwrap_or(sample(6, 300));
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let seed = number("CRASH_SEED").unwrap_or_else(|| u64::from(now.subsec_nanos()));
     println!("{rounds} rounds with CRASH_SEED={seed}");
 
     let dir = tempfile::tempdir().unwrap();
     let upstream = Upstream::start(seed, Duration::from_millis(15)).await;
-    let servers = NatsServers::start(SERVERS);
-    let nodes = Nodes::start(dir.path(), &upstream.url, &servers.urls(), NODES, &[]).await;
+    let (servers, storage) = (NatsServers::start(SERVERS), S3Server::start());
+    // Short segments, so that takeovers read some from the object storage and some from the log.
+    let objects = ["--cluster-objects", &object_storage(), "--cluster-segment-seconds", "2"];
+    let variables = storage.variables();
+    let nodes = Nodes::start(dir.path(), &upstream.url, &servers.urls(), NODES, &objects, &variables).await;
     let world = World::new(seed, upstream);
     world.is_cluster.store(true, Ordering::Relaxed);
     let agents: Vec<_> =
         (0..AGENTS).map(|number| tokio::spawn(agent::live(Arc::clone(&world), number))).collect();
-    let mut run = Run { nodes, servers, world, chance: Chance::of(seed, u64::MAX), slowest: Duration::ZERO };
+    let mut run =
+        Run { nodes, servers, storage, world, chance: Chance::of(seed, u64::MAX), slowest: Duration::ZERO };
     for round in 0..rounds {
         let fault = match FAULTS.get(round as usize) {
             Some(fault) => *fault,
             None => FAULTS[run.chance.among(0..FAULTS.len() as u64) as usize],
         };
         run.load_and_fail(fault).await;
-        let every_trial = round % 20 == 4;
+        let every_trial = round % 20 == 5;
         run.verify(fault, every_trial).await;
         assert!(agents.iter().all(|agent| !agent.is_finished()), "an agent gave up");
         println!("round {round}: {fault:?}: {}", run.line());
@@ -89,11 +97,27 @@ async fn a_cluster_loses_and_repeats_nothing_whatever_fails() {
     run.feed_has_each_rewarded_trial_once().await;
     assert!(run.world.seen.load(Ordering::Relaxed) > rounds * 5, "too few answers came");
     run.nodes.stop_all().await;
+    let (code, said) = check_object_storage(dir.path(), &run.storage);
+    assert_eq!(code, Some(0), "{said}");
+}
+
+/// The place of the captures in the object storage.
+fn object_storage() -> String {
+    format!("s3://{}/cluster", S3Server::BUCKET)
+}
+
+/// Runs `rolltap check` on the object storage, which has all captures after the holder has stopped.
+fn check_object_storage(dir: &Path, storage: &S3Server) -> (Option<i32>, String) {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_rolltap"));
+    command.args(["check", &object_storage()]).env("XDG_CACHE_HOME", dir.join("cache"));
+    let output = command.envs(storage.variables()).output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
 }
 
 struct Run {
     nodes: Nodes,
     servers: NatsServers,
+    storage: S3Server,
     world: Arc<World>,
     chance: Chance,
     /// The longest time between a fault and a node that answers.
@@ -141,6 +165,14 @@ impl Run {
                 self.servers.kill(server);
                 tokio::time::sleep(self.chance.below(PAUSE)).await;
                 self.servers.restart(server);
+            }
+            Fault::StoragePaused => {
+                let storage = self.storage.id().unwrap();
+                nodes::send(storage, "STOP");
+                tokio::time::sleep(self.chance.below(PAUSE)).await;
+                self.nodes.kill(holder).await;
+                tokio::time::sleep(self.chance.below(PAUSE * 2)).await;
+                nodes::send(storage, "CONT");
             }
             Fault::ServersPaused => {
                 let ids: Vec<u32> = (0..SERVERS).map(|number| self.servers.id(number)).collect();

@@ -1,12 +1,18 @@
 //! The list of a shard's segments in object storage.
 
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::digest::Sha256;
+use super::digest::{Sha256, Sha256Hasher};
 
 /// The version of the manifest.
 const FORMAT: u32 = 1;
+/// The bytes of one read of a file.
+const BUFFER: usize = 1 << 20;
 
 /// The list of a shard's segments in object storage, a JSON object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +80,30 @@ pub enum ManifestError {
         /// The key in the manifest.
         found: String,
     },
+}
+
+impl SegmentObject {
+    /// Whether a file has the content of the segment.
+    ///
+    /// # Errors
+    /// The file exists and cannot be read.
+    pub fn is_copied_at(&self, path: &Path) -> io::Result<bool> {
+        let mut file = match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            file => file?,
+        };
+        if file.metadata()?.len() != self.bytes {
+            return Ok(false);
+        }
+        let (mut hasher, mut buffer) = (Sha256Hasher::default(), vec![0; BUFFER]);
+        loop {
+            let read = file.read(&mut buffer)?;
+            match buffer.get(..read) {
+                None | Some([]) => return Ok(hasher.finish() == self.sha256),
+                Some(part) => hasher.update(part),
+            }
+        }
+    }
 }
 
 /// The part of a manifest that all formats have.

@@ -32,7 +32,7 @@ pub(crate) async fn acquired(cluster: &Cluster, number: u128) -> HeldLease {
 pub(crate) async fn claimed(cluster: &Cluster, epoch: u64) -> (Publisher, Vec<u8>) {
     let mut bytes = Vec::new();
     let log = ShardLog::open(cluster, 0).await.unwrap();
-    let publisher = Publisher::claim::<Infallible>(log, epoch, |entry| {
+    let publisher = Publisher::claim::<Infallible>(log, epoch, |_, entry| {
         if let LogEntry::Append { bytes: more, .. } = entry {
             bytes.extend_from_slice(&more);
         }

@@ -31,7 +31,7 @@ async fn what_is_foreign_or_impossible_is_an_error_with_its_remedy() {
     let log = ShardLog::open(&cluster, 0).await.unwrap();
     let stream = async_nats::jetstream::new(client);
     stream.publish("rolltap.tests.shard.0", "something else".into()).await.unwrap().await.unwrap();
-    let error = Publisher::claim::<Infallible>(log, 1, |_| Ok(())).await.unwrap_err();
+    let error = Publisher::claim::<Infallible>(log, 1, |_, _| Ok(())).await.unwrap_err();
     assert!(matches!(error, LogError::Foreign { sequence: 1, .. }), "{error}");
 
     let bucket = stream.get_key_value("rolltap-tests").await.unwrap();

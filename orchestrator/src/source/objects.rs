@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::{StreamExt, TryStreamExt};
 use rolltap_cluster::objects::{
     ArchiveError, InvalidObjectsUrl, Manifest, ObjectStorage, ObjectsUrl, S3Settings, SegmentArchive,
-    SegmentObject, Sha256, Sha256Hasher, StorageError,
+    SegmentObject, Sha256, StorageError,
 };
 use rolltap_proxy::store::{segment_file_name, segment_numbers};
 
@@ -21,8 +21,6 @@ use crate::common::cache;
 const AT_A_TIME: usize = 4;
 /// The number of attempts to copy a shard whose segments are removed meanwhile.
 const ATTEMPTS: usize = 3;
-/// The bytes of one read of a copy.
-const BUFFER: usize = 1 << 20;
 
 /// Why captures in object storage cannot be copied.
 #[derive(Debug, thiserror::Error)]
@@ -236,7 +234,7 @@ async fn copy_segments(
     for segment in &manifest.segments {
         let path = dir.join(segment_file_name(segment.number));
         let (copy, expected) = (path.clone(), segment.clone());
-        let has = tokio::task::spawn_blocking(move || is_copy_of(&copy, &expected)).await;
+        let has = tokio::task::spawn_blocking(move || expected.is_copied_at(&copy)).await;
         if !has.map_err(io::Error::other).flatten().map_err(failed)? {
             progress.all.fetch_add(segment.bytes, Ordering::Relaxed);
             wanted.push((segment.clone(), path));
@@ -250,25 +248,6 @@ async fn copy_segments(
     };
     let fetched = futures_util::stream::iter(wanted.into_iter().map(fetch)).buffer_unordered(AT_A_TIME);
     Ok(fetched.try_collect().await?)
-}
-
-/// Whether a file has the content of a segment.
-fn is_copy_of(path: &Path, segment: &SegmentObject) -> io::Result<bool> {
-    let mut file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        file => file?,
-    };
-    if file.metadata()?.len() != segment.bytes {
-        return Ok(false);
-    }
-    let (mut hasher, mut buffer) = (Sha256Hasher::default(), vec![0; BUFFER]);
-    loop {
-        let read = file.read(&mut buffer)?;
-        match buffer.get(..read) {
-            None | Some([]) => return Ok(hasher.finish() == segment.sha256),
-            Some(part) => hasher.update(part),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use http::uri::{Authority, Uri};
 use rolltap_cluster::lease::{self, HeldLease, LeaseState, LeaseView, Node};
 use rolltap_cluster::{Cluster, ClusterError, ClusterSettings};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::core::{Core, Foundation, recover};
@@ -25,10 +26,12 @@ use super::{ShutdownError, StartError, check};
 use crate::agent_plane::public_url::PublicUrl;
 use crate::agent_plane::responder::{ClusterDoor, HolderAddress, NodeRole, Responder};
 use crate::settings::Settings;
-use crate::store::{Health, Part, RestoreError, Restored, StoreError};
+use crate::store::{ArchiveSettings, Health, Part, RestoreError, Restored, ShardEpoch, StoreError};
 
 /// The pause before the captures are read again, after NATS failed.
 const AGAIN: Duration = Duration::from_millis(500);
+/// How long shutdown waits for the upload of the last segment.
+const UPLOAD_GRACE: Duration = Duration::from_secs(10);
 /// The only shard of a cluster.
 const SHARD: u32 = 0;
 
@@ -37,6 +40,8 @@ const SHARD: u32 = 0;
 pub struct NodeSettings {
     /// How the node reaches NATS.
     pub cluster: ClusterSettings,
+    /// Where closed segments of captures go. `None` keeps all captures in NATS.
+    pub archive: Option<ArchiveSettings>,
     /// The host at which other nodes reach the planes of this node, with the ports that they listen on. `None` means the
     /// addresses that they listen on.
     pub host: Option<String>,
@@ -95,12 +100,19 @@ pub enum NodeStatus {
     },
 }
 
+/// Where the shard is kept.
+#[derive(Debug)]
+struct ShardPlace {
+    cluster: Cluster,
+    archive: Option<ArchiveSettings>,
+}
+
 /// A node that answers on its sockets.
 #[derive(Debug)]
 pub struct RunningNode {
     settings: Settings,
     foundation: Foundation,
-    cluster: Cluster,
+    place: ShardPlace,
     me: Node,
     role: watch::Sender<NodeRole>,
     serving: Serving,
@@ -142,7 +154,8 @@ async fn start(settings: Settings, node: NodeSettings) -> Result<RunningNode, No
     let door = ClusterDoor::new(roles);
     let (draining, stopped) = (foundation.draining.clone(), foundation.stopped.clone());
     let serving = sockets.serve(Responder::Cluster(door), admin, &foundation.metrics, draining, stopped);
-    Ok(RunningNode { settings, foundation, cluster, me, role, serving, default_url, agent_addrs, admin_addr })
+    let place = ShardPlace { cluster, archive: node.archive };
+    Ok(RunningNode { settings, foundation, place, me, role, serving, default_url, agent_addrs, admin_addr })
 }
 
 /// Returns the URL at which other nodes reach an address.
@@ -201,7 +214,7 @@ impl RunningNode {
         let held = HoldingNode::start(
             self.settings,
             self.foundation,
-            &self.cluster,
+            &self.place,
             &lease,
             self.default_url,
             &observe,
@@ -223,6 +236,11 @@ impl RunningNode {
         self.role.send_replace(NodeRole::Standby(None));
         self.serving.finish_admin().await;
         held.core.finish().await?;
+        if let Some(uploads) = held.uploads
+            && tokio::time::timeout(UPLOAD_GRACE, uploads).await.is_err()
+        {
+            tracing::warn!("the last captures are not in object storage yet; the next holder uploads them");
+        }
         lease.release().await;
         if all_finished { Ok(()) } else { Err(ShutdownError::CutOff(grace).into()) }
     }
@@ -249,7 +267,7 @@ impl RunningNode {
             std::future::pending().await
         };
         tokio::select! {
-            lease = lease::acquire(&self.cluster, SHARD, &self.me, &view) => lease,
+            lease = lease::acquire(&self.place.cluster, SHARD, &self.me, &view) => lease,
             () = follow => std::future::pending().await,
         }
     }
@@ -267,36 +285,41 @@ impl RunningNode {
 struct HoldingNode {
     core: Core,
     status: NodeStatus,
+    /// Uploads closed segments, until the store has ended. `None` without object storage.
+    uploads: Option<JoinHandle<()>>,
 }
 
 impl HoldingNode {
     async fn start(
         settings: Settings,
         foundation: Foundation,
-        cluster: &Cluster,
+        place: &ShardPlace,
         lease: &HeldLease,
         default_url: PublicUrl,
         observe: &(impl Fn(NodeStatus) + Sync),
     ) -> Result<Self, NodeError> {
         let (began, epoch) = (Instant::now(), lease.epoch());
         observe(NodeStatus::Restoring { epoch });
-        let restored = restored(cluster, lease, &settings.data_dir).await?;
+        let restored = restored(place, lease, &settings.data_dir).await?;
         let (segments, bytes) = (restored.segments, restored.bytes);
-        let opened = restored.open(&settings.data_dir, settings.store).map_err(StartError::from)?;
+        let (opened, uploads) =
+            restored.open(&settings.data_dir, settings.store).map_err(StartError::from)?;
         tokio::spawn(follow_lease(lease.state(), opened.store.health()));
         let recovered = recover(opened).await.map_err(StartError::from)?;
         let core = Core::start(settings, recovered, foundation, default_url)?;
-        Ok(Self { core, status: NodeStatus::Holder { epoch, segments, bytes, took: began.elapsed() } })
+        let status = NodeStatus::Holder { epoch, segments, bytes, took: began.elapsed() };
+        Ok(Self { core, status, uploads })
     }
 }
 
 /// Reads the captures of the shard. Repeats that while NATS fails and the lease is not lost.
-async fn restored(cluster: &Cluster, lease: &HeldLease, data_dir: &Path) -> Result<Restored, RestoreError> {
+async fn restored(place: &ShardPlace, lease: &HeldLease, data_dir: &Path) -> Result<Restored, RestoreError> {
     let state = lease.state();
+    let of = ShardEpoch { shard: SHARD, epoch: lease.epoch() };
     loop {
-        match Restored::from_log(cluster, SHARD, lease.epoch(), data_dir).await {
+        match Restored::restore(&place.cluster, of, place.archive.as_ref(), data_dir).await {
             Err(error) if error.is_transient() && !matches!(*state.borrow(), LeaseState::Lost(_)) => {
-                tracing::warn!(%error, "the captures cannot be read from NATS yet; it is tried again");
+                tracing::warn!(%error, "the captures cannot be restored yet; it is tried again");
                 tokio::time::sleep(AGAIN).await;
             }
             result => return result,

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use rolltap_cluster::publisher::Publisher;
 use rolltap_rollout::call::Call;
 use tokio::sync::{Notify, Semaphore, mpsc};
 
@@ -11,6 +10,7 @@ use super::format::note::{Pause, current_pause};
 use super::format::segment::SegmentId;
 use super::health::{EndOfThread, Health, Part};
 use super::read::recovery::{self, Scan, Unfinished};
+use super::replica::Copy;
 use super::write::encoder::Encoder;
 use super::write::fsync::Unsynced;
 use super::write::group_commit::{self, GroupCommit};
@@ -56,7 +56,7 @@ impl Store {
         lock: lock::DirLock,
         data_dir: &Path,
         settings: StoreSettings,
-        replica: Option<Publisher>,
+        replica: Option<Copy>,
     ) -> Result<OpenedStore, StoreError> {
         Self::open_with(SEGMENT, lock, data_dir, settings, replica)
     }
@@ -75,7 +75,7 @@ impl Store {
         lock: lock::DirLock,
         data_dir: &Path,
         settings: StoreSettings,
-        replica: Option<Publisher>,
+        replica: Option<Copy>,
     ) -> Result<OpenedStore, StoreError> {
         let StoreSettings { sync, retention } = settings;
         let refused = |error: &dyn std::fmt::Display| StoreError::Write {
@@ -96,7 +96,11 @@ impl Store {
         let (health, unsynced, is_ending) = (Health::new(), Unsynced::default(), Arc::default());
         let index = Arc::new(Mutex::new(index));
         let latest = latest.unwrap_or(SegmentId::NONE);
-        let replicated = replica.as_ref().map(Publisher::state);
+        let replicated = replica.as_ref().map(|copy| copy.publisher.state());
+        // A segment in object storage never changes again.
+        let archived = replica.as_ref().and_then(|copy| copy.archived);
+        let segment =
+            segment.filter(|_| latest.is_none_or(|latest| archived.is_none_or(|archived| archived < latest)));
         let log = Arc::new(Mutex::new(Log {
             dir: data_dir.to_owned(),
             sync,
@@ -111,6 +115,7 @@ impl Store {
             sequence: last_sequence,
             forgotten: tell_forgotten,
             forgotten_through,
+            begun: std::time::Instant::now(),
             buffer: Vec::new(),
             replica,
         }));

@@ -1,24 +1,29 @@
 //! The copy of a store in a cluster: rebuilding the data directory from it, and the state of the copy.
 //!
-//! In a cluster, the data directory is a cache. A node that becomes the holder of a shard removes the segments that it has,
-//! and writes those of the shard's log.
+//! In a cluster, the data directory is a cache. A node that becomes the holder of a shard fetches the closed segments from
+//! object storage, if there is one, and writes the rest from the shard's log.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+mod archiver;
+mod files;
+
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use rolltap_cluster::log::{LogEntry, LogError, ShardLog};
+use rolltap_cluster::log::{LogError, ShardLog};
+use rolltap_cluster::objects::{ArchiveError, ObjectStorage, SegmentArchive, SegmentObject};
 use rolltap_cluster::publisher::{Publisher, Replicated};
 use rolltap_cluster::{Cluster, ClusterError};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
-use super::format::segment::{self, HEAD, SegmentId};
+use self::archiver::Archiver;
+pub(crate) use self::archiver::{ArchiveTask, SegmentArchiving};
+use self::files::{SegmentFiles, clear};
+use super::format::segment::{self, SegmentId};
 use super::health::{Health, Part};
 use super::lock::DirLock;
 use super::{OpenedStore, Store, StoreError, StoreSettings};
-
-/// The file that marks a data directory as the cache of a shard. It names the cluster and the shard.
-const MARK: &str = "CLUSTER";
 
 /// Why the captures of a shard cannot be restored.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +37,9 @@ pub enum RestoreError {
     /// The data directory cannot be locked, or the store cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The object storage cannot be used.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
     /// A file cannot be written.
     #[error("cannot write to the data directory {path}: {source}")]
     Write {
@@ -56,10 +64,23 @@ pub enum RestoreError {
 }
 
 impl RestoreError {
-    /// Whether NATS failed, which may pass.
+    /// Whether NATS or the object storage failed, which may pass.
     pub(crate) fn is_transient(&self) -> bool {
-        matches!(self, Self::Cluster(_) | Self::Log(LogError::Cluster(_)))
+        match self {
+            Self::Cluster(_) | Self::Log(LogError::Cluster(_)) => true,
+            Self::Archive(error) => error.is_transient(),
+            _ => false,
+        }
     }
+}
+
+/// Where the closed segments of a shard are kept, and how old a segment gets before it is closed.
+#[derive(Clone, Debug)]
+pub struct ArchiveSettings {
+    /// The object storage.
+    pub storage: ObjectStorage,
+    /// A segment that is open for this time is closed before the next record.
+    pub segment_age: Duration,
 }
 
 /// A data directory with the captures of a shard, whose log this node may append to.
@@ -67,109 +88,118 @@ impl RestoreError {
 pub(crate) struct Restored {
     lock: DirLock,
     publisher: Publisher,
+    archiver: Option<Archiver>,
+    segment_age: Duration,
     /// The number of segments.
     pub(crate) segments: usize,
     /// The bytes of all segments.
     pub(crate) bytes: u64,
 }
 
+/// The shard that a node restores, and the epoch of its lease.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShardEpoch {
+    pub(crate) shard: u32,
+    pub(crate) epoch: u64,
+}
+
 impl Restored {
-    /// Reads the log of a shard into the data directory, and fences its previous writers.
-    pub(crate) async fn from_log(
+    /// Fetches the closed segments and reads the log of a shard into the data directory, and fences its previous holders.
+    pub(crate) async fn restore(
         cluster: &Cluster,
-        shard: u32,
-        epoch: u64,
+        of: ShardEpoch,
+        archive: Option<&ArchiveSettings>,
         data_dir: &Path,
     ) -> Result<Self, RestoreError> {
+        let ShardEpoch { shard, epoch } = of;
         let cannot = |source| RestoreError::Write { path: data_dir.to_owned(), source };
         let lock = DirLock::take(data_dir)?;
-        clear(data_dir, &format!("cluster {} ({}), shard {shard}", cluster.name(), cluster.id()))?;
-        let log = ShardLog::open(cluster, shard).await?;
-        let mut files = SegmentFiles { dir: data_dir.to_owned(), current: None };
-        let publisher = Publisher::claim(log, epoch, |entry| files.apply(entry)).await?;
+        let claimed = match archive {
+            Some(settings) => {
+                let mut archive = SegmentArchive::open(&settings.storage, cluster.id(), shard).await?;
+                // From here on, a previous holder adds no segment, and therefore removes nothing from the log.
+                archive.claim(epoch).await?;
+                Some(archive)
+            }
+            None => None,
+        };
+        let manifest = claimed.as_ref().and_then(SegmentArchive::manifest);
+        let archived: Vec<SegmentObject> =
+            manifest.map(|manifest| manifest.segments.clone()).unwrap_or_default();
+        let archived_through = manifest.map_or(0, |manifest| manifest.log_sequence);
+        clear(data_dir, &format!("cluster {} ({}), shard {shard}", cluster.name(), cluster.id()), &archived)?;
+        if let Some(archive) = &claimed {
+            fetch(archive, &archived, data_dir).await?;
+        }
+        let log = ShardLog::open(cluster, shard).await?.after(archived_through);
+        let mut files = SegmentFiles::new(data_dir, archived.first().map(|object| object.number));
+        let publisher = Publisher::claim(log, epoch, |sequence, entry| files.apply(sequence, entry)).await?;
         files.finish().map_err(cannot)?;
         let segments = segment::list(data_dir).map_err(cannot)?;
         let sizes = segments.iter().map(|id| id.path(data_dir).metadata().map(|file| file.len()));
         let bytes = sizes.sum::<io::Result<u64>>().map_err(cannot)?;
-        Ok(Self { lock, publisher, segments: segments.len(), bytes })
+        let archiver = claimed.map(|archive| Archiver {
+            archive,
+            epoch,
+            dir: data_dir.to_owned(),
+            trimmer: publisher.trimmer(),
+            closed: files.closed(&archived),
+        });
+        let segment_age = archive.map_or(Duration::MAX, |settings| settings.segment_age);
+        Ok(Self { lock, publisher, archiver, segment_age, segments: segments.len(), bytes })
     }
 
-    /// Opens the store. Its records go to the log of the shard too. Requires a tokio runtime.
-    pub(crate) fn open(self, data_dir: &Path, settings: StoreSettings) -> Result<OpenedStore, StoreError> {
-        let Self { lock, publisher, .. } = self;
+    /// Opens the store. Its records go to the log of the shard too. Also returns the task that uploads closed segments, which
+    /// ends some time after the store. Requires a tokio runtime.
+    pub(crate) fn open(
+        self,
+        data_dir: &Path,
+        settings: StoreSettings,
+    ) -> Result<(OpenedStore, Option<JoinHandle<()>>), StoreError> {
+        let Self { lock, publisher, archiver, segment_age, .. } = self;
         let state = publisher.state();
-        let opened = Store::open_locked(lock, data_dir, settings, Some(publisher))?;
+        let archived = archiver.as_ref().and_then(Archiver::latest);
+        let (archiving, task) = archiver.map(|archiver| archiver.start(segment_age)).unzip();
+        let copy = Copy { publisher, archiving, archived };
+        let opened = Store::open_locked(lock, data_dir, settings, Some(copy))?;
         tokio::spawn(show(state, opened.store.health()));
-        Ok(opened)
+        Ok((opened, task))
     }
 }
 
-/// Removes the segments of a directory that is the cache of this shard, or that is empty, and marks it.
-fn clear(dir: &Path, expected: &str) -> Result<(), RestoreError> {
-    let cannot = |source| RestoreError::Write { path: dir.to_owned(), source };
-    let mark = dir.join(MARK);
-    let segments = segment::list(dir).map_err(cannot)?;
-    let found = fs::read_to_string(&mark).ok();
-    if !segments.is_empty() && found.as_deref().map(str::trim_end) != Some(expected) {
-        let found = found.map_or_else(String::new, |found| format!(" ({} has {})", MARK, found.trim_end()));
-        return Err(RestoreError::NotACache { path: dir.to_owned(), expected: expected.to_owned(), found });
-    }
-    fs::write(&mark, format!("{expected}\n")).map_err(cannot)?;
-    segments.iter().try_for_each(|id| fs::remove_file(id.path(dir))).map_err(cannot)
+/// The copy of a store: the log of its shard, and the object storage for its closed segments.
+#[derive(Debug)]
+pub(crate) struct Copy {
+    pub(crate) publisher: Publisher,
+    /// `None` without object storage.
+    pub(crate) archiving: Option<SegmentArchiving>,
+    /// The last segment in object storage, which nothing may be appended to.
+    pub(crate) archived: Option<SegmentId>,
 }
 
-/// Writes segments from the entries of a log.
-struct SegmentFiles {
-    dir: PathBuf,
-    current: Option<(SegmentId, File)>,
+impl Copy {
+    /// Passes a task to the archiver, if there is object storage.
+    pub(crate) fn archive(&self, task: impl FnOnce(&Publisher) -> ArchiveTask) {
+        if let Some(archiving) = &self.archiving {
+            // The archiver has ended if a later holder has the shard.
+            let _ = archiving.tasks.send(task(&self.publisher));
+        }
+    }
 }
 
-impl SegmentFiles {
-    fn apply(&mut self, entry: LogEntry) -> io::Result<()> {
-        match entry {
-            LogEntry::Epoch(_) => Ok(()),
-            LogEntry::Append { segment, offset, bytes } => {
-                self.append(SegmentId::of_number(segment), offset, &bytes)
-            }
-            LogEntry::Remove { segment } => {
-                let id = SegmentId::of_number(segment);
-                self.current = self.current.take().filter(|(current, _)| *current != id);
-                fs::remove_file(id.path(&self.dir))
-            }
+/// Fetches the segments that the data directory does not have.
+async fn fetch(
+    archive: &SegmentArchive,
+    segments: &[SegmentObject],
+    data_dir: &Path,
+) -> Result<(), ArchiveError> {
+    for object in segments {
+        let path = SegmentId::of_number(object.number).path(data_dir);
+        if !path.exists() {
+            archive.fetch(object, &path, &mut |_| {}).await?;
         }
     }
-
-    fn append(&mut self, id: SegmentId, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        if self.current.as_ref().is_none_or(|(current, _)| *current != id) {
-            self.finish()?;
-            self.current = Some((id, self.open(id, offset)?));
-        }
-        let Some((_, file)) = &mut self.current else { return Ok(()) };
-        let length = file.metadata()?.len();
-        if offset > length {
-            let missing =
-                format!("it continues segment {} at {offset}, which has {length} bytes", id.number());
-            return Err(io::Error::new(io::ErrorKind::InvalidData, missing));
-        }
-        if offset < length {
-            // An earlier holder ended within a record. Its successor truncated that and continued there.
-            file.set_len(offset)?;
-        }
-        file.write_all(bytes)
-    }
-
-    /// Opens a segment to append to it. The log has no entry for the head of a segment.
-    fn open(&self, id: SegmentId, offset: u64) -> io::Result<File> {
-        let path = id.path(&self.dir);
-        if offset == HEAD && !path.exists() {
-            return segment::create(&self.dir, id);
-        }
-        File::options().append(true).open(path)
-    }
-
-    fn finish(&mut self) -> io::Result<()> {
-        self.current.take().map_or(Ok(()), |(_, file)| file.sync_data())
-    }
+    Ok(())
 }
 
 /// Shows the state of the copy in the health of the store, until either ends.
@@ -186,79 +216,5 @@ async fn show(mut state: watch::Receiver<Replicated>, health: Health) {
         if state.changed().await.is_err() {
             return;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use bytes::Bytes;
-
-    use super::*;
-
-    fn append(segment: u32, offset: u64, bytes: &'static [u8]) -> LogEntry {
-        LogEntry::Append { segment, offset, bytes: Bytes::from_static(bytes) }
-    }
-
-    fn files(dir: &Path) -> SegmentFiles {
-        SegmentFiles { dir: dir.to_owned(), current: None }
-    }
-
-    fn content(dir: &Path, segment: u32) -> Vec<u8> {
-        fs::read(SegmentId::of_number(segment).path(dir)).unwrap().split_off(HEAD as usize)
-    }
-
-    #[test]
-    fn entries_become_the_segments_that_they_were_made_from() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut files = files(dir.path());
-        let entries = [
-            LogEntry::Epoch(1),
-            append(1, 8, b"abc"),
-            append(1, 11, b"torn"),
-            // The next holder truncates the torn record.
-            LogEntry::Epoch(2),
-            append(1, 11, b"d"),
-            append(2, 8, b"e"),
-            LogEntry::Remove { segment: 1 },
-            append(2, 9, b"f"),
-        ];
-        for (count, entry) in entries.into_iter().enumerate() {
-            files.apply(entry).unwrap();
-            if count == 5 {
-                assert_eq!(content(dir.path(), 1), b"abcd");
-            }
-        }
-        files.finish().unwrap();
-        assert_eq!(segment::list(dir.path()).unwrap(), [SegmentId::of_number(2)]);
-        assert_eq!(content(dir.path(), 2), b"ef");
-    }
-
-    #[test]
-    fn a_gap_is_an_error_and_not_a_hole() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut files = files(dir.path());
-        files.apply(append(1, 8, b"abc")).unwrap();
-        let error = files.apply(append(1, 20, b"x")).unwrap_err().to_string();
-        assert!(error.contains("continues segment 1 at 20, which has 11 bytes"), "{error}");
-        assert!(files.apply(append(2, 20, b"x")).is_err(), "a segment begins with its head");
-    }
-
-    #[test]
-    fn captures_that_are_nowhere_else_are_not_overwritten() {
-        let dir = tempfile::tempdir().unwrap();
-        clear(dir.path(), "cluster a, shard 0").unwrap();
-        segment::create(dir.path(), SegmentId::of_number(1)).unwrap();
-        let error = clear(dir.path(), "cluster b, shard 0").unwrap_err().to_string();
-        assert!(
-            error.contains("not those of cluster b, shard 0 (CLUSTER has cluster a, shard 0)"),
-            "{error}"
-        );
-        clear(dir.path(), "cluster a, shard 0").unwrap();
-        assert!(segment::list(dir.path()).unwrap().is_empty());
-
-        let own = tempfile::tempdir().unwrap();
-        segment::create(own.path(), SegmentId::of_number(1)).unwrap();
-        assert!(matches!(clear(own.path(), "cluster a, shard 0"), Err(RestoreError::NotACache { .. })));
-        assert_eq!(segment::list(own.path()).unwrap().len(), 1);
     }
 }

@@ -24,6 +24,7 @@ pub(super) struct Nodes {
 struct Node {
     place: Place,
     arguments: Vec<String>,
+    variables: Vec<(String, String)>,
     log: PathBuf,
     /// `None` while the node is down.
     child: Option<Child>,
@@ -36,13 +37,14 @@ pub(super) fn send(id: u32, signal: &str) {
 }
 
 impl Nodes {
-    /// Starts nodes with these further arguments, and waits until one answers.
+    /// Starts nodes with these further arguments and variables, and waits until one answers.
     pub(super) async fn start(
         dir: &Path,
         upstream: &str,
         servers: &str,
         count: usize,
         more: &[&str],
+        variables: &[(&str, String)],
     ) -> Self {
         let node = |number: usize| {
             let (agents, admin) = (free_port(), free_port());
@@ -59,7 +61,9 @@ impl Nodes {
             let arguments = arguments.chain(more.iter().map(|argument| (*argument).to_owned())).collect();
             let url = |port: u16| format!("http://127.0.0.1:{port}");
             let place = Place { agents: url(agents), admin: url(admin) };
-            Node { place, arguments, log: dir.join(format!("node-{number}.log")), child: None }
+            let variables =
+                variables.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+            Node { place, arguments, variables, log: dir.join(format!("node-{number}.log")), child: None }
         };
         let http = client_builder().timeout(Duration::from_secs(2)).build().unwrap();
         let mut nodes = Self { nodes: (0..count).map(node).collect(), http };
@@ -186,6 +190,7 @@ impl Node {
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ROLLTAP_")) {
             command.env_remove(name);
         }
+        command.envs(self.variables.iter().cloned());
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).kill_on_drop(true);
         command.spawn().unwrap()
     }

@@ -38,7 +38,7 @@ async fn the_next_turn_after_a_takeover_is_spliced_and_comes_in_time() {
     let (vllm, model) = (set("ROLLTAP_TEST_VLLM"), set("ROLLTAP_TESTBED_MODEL"));
     let dir = tempfile::tempdir().unwrap();
     let servers = NatsServers::start(3);
-    let mut nodes = Nodes::start(dir.path(), &vllm, &servers.urls(), 2, &["--tokenizer", &model]).await;
+    let mut nodes = Nodes::start(dir.path(), &vllm, &servers.urls(), 2, &["--tokenizer", &model], &[]).await;
     let http = rolltap_testing::client_builder().build().unwrap();
     let trial = http
         .post(format!("{}/v1/trials", nodes.place(1).admin))

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use rolltap_cluster::publisher::Publisher;
 use tokio::sync::mpsc;
 
 use super::encoder::{Encoder, Placed};
@@ -13,6 +13,7 @@ use super::fsync::{SyncPolicy, Unsynced};
 use crate::common::clock;
 use crate::store::format::segment::{self, HEAD, SegmentId};
 use crate::store::read::index::Index;
+use crate::store::replica::{ArchiveTask, Copy};
 use crate::store::retention::{Retention, SegmentFacts};
 use crate::store::{Event, Forgotten, PolicyChange, StoreError};
 
@@ -38,10 +39,12 @@ pub(crate) struct Log {
     pub(crate) forgotten: mpsc::UnboundedSender<Forgotten>,
     /// The highest feed number of a forgotten trial.
     pub(crate) forgotten_through: u64,
+    /// When the current segment began, or when this process began to append to it.
+    pub(crate) begun: Instant,
     /// The bytes of one system call.
     pub(crate) buffer: Vec<u8>,
     /// The copy of the log in a cluster. `None` without a cluster.
-    pub(crate) replica: Option<Publisher>,
+    pub(crate) replica: Option<Copy>,
 }
 
 /// The segment that is written to.
@@ -53,7 +56,28 @@ pub(crate) struct Segment {
 impl Log {
     /// Whether the next events fit into the current segment.
     fn has_room(&self) -> bool {
-        self.segment.as_ref().is_some_and(|segment| segment.end <= self.segment_size)
+        self.segment.as_ref().is_some_and(|segment| segment.end <= self.segment_size && !self.is_old(segment))
+    }
+
+    /// Whether the segment has been open for so long that it is closed for object storage.
+    fn is_old(&self, segment: &Segment) -> bool {
+        let archiving = self.replica.as_ref().and_then(|copy| copy.archiving.as_ref());
+        segment.end > HEAD && archiving.is_some_and(|archiving| self.begun.elapsed() >= archiving.segment_age)
+    }
+
+    /// Makes the current segment durable, and closes it for object storage. Nothing is appended afterwards.
+    pub(crate) fn close(&mut self) -> io::Result<()> {
+        self.sync()?;
+        if self.segment.as_ref().is_some_and(|segment| segment.end > HEAD) {
+            self.archive_latest();
+        }
+        Ok(())
+    }
+
+    fn archive_latest(&self) {
+        if let Some(copy) = self.replica.as_ref().filter(|_| self.latest != SegmentId::NONE) {
+            copy.archive(|publisher| ArchiveTask::Closed(self.latest, publisher.mark()));
+        }
     }
 
     /// Whether an append waits for the disk, and not only for the page cache.
@@ -119,14 +143,14 @@ impl Log {
 
     /// Appends the buffer, which was written at this offset of the current segment, to the copy of the log.
     fn replicate(&mut self, offset: u64) {
-        if let Some(replica) = &mut self.replica {
-            replica.append(self.latest.number(), offset, &self.buffer);
+        if let Some(copy) = &mut self.replica {
+            copy.publisher.append(self.latest.number(), offset, &self.buffer);
         }
     }
 
     /// The number with which everything so far is in the copy of the log. 0 without a cluster.
     pub(crate) fn replica_number(&self) -> u64 {
-        self.replica.as_ref().map_or(0, Publisher::latest)
+        self.replica.as_ref().map_or(0, |copy| copy.publisher.latest())
     }
 
     fn remember(&mut self, event: &Event) {
@@ -154,7 +178,8 @@ impl Log {
         }
         let id = self.latest.next();
         let file = segment::create(&self.dir, id)?;
-        self.latest = id;
+        self.archive_latest();
+        (self.latest, self.begun) = (id, Instant::now());
         self.encoder.begin(id);
         self.segment = Some(Segment { file: Arc::new(file), end: HEAD });
         self.retire_if_asked();
@@ -198,8 +223,9 @@ impl Log {
         );
         // The receiver may be gone.
         let _ = self.forgotten.send(Forgotten { trials, through });
-        if let Some(replica) = &mut self.replica {
-            expired.iter().for_each(|id| replica.remove(id.number()));
+        if let Some(copy) = &mut self.replica {
+            expired.iter().for_each(|id| copy.publisher.remove(id.number()));
+            copy.archive(|_| ArchiveTask::Removed(expired.clone()));
         }
         expired.iter().try_for_each(|id| std::fs::remove_file(id.path(&self.dir)))
     }
@@ -240,6 +266,7 @@ impl Log {
             sequence: 0,
             forgotten: mpsc::unbounded_channel().0,
             forgotten_through: 0,
+            begun: Instant::now(),
             buffer: Vec::new(),
             replica: None,
         }

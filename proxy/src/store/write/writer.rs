@@ -39,7 +39,7 @@ impl Writer {
             // The waiter may be gone.
             drop(written.send(self.write(&events)));
         }
-        self.with_log(|log| log.sync().map_err(|error| log.refused(&error)))?
+        self.with_log(|log| log.close().map_err(|error| log.refused(&error)))?
     }
 
     /// Writes the events, and retries until it succeeds or shutdown gives up. Returns their number in the copy of the log.
