@@ -66,6 +66,23 @@ async fn the_given_tokenizer_renders_the_second_turn() {
     assert!(verdict_of_rendering == "degraded" && text.contains("--chat-template"), "{text}");
 }
 
+#[tokio::test]
+#[ignore = "needs vLLM: run ./scripts/test"]
+async fn a_rendering_that_differs_beside_a_spliced_second_turn_is_found() {
+    let own = testbed("ROLLTAP_TESTBED_MODEL");
+    let template = std::fs::read_to_string(Path::new(&own).join("chat_template.jinja")).unwrap();
+    let dir = TempDir::new().unwrap();
+    let other = dir.path().join("other.jinja");
+    // Only the long prompt is rendered otherwise.
+    let condition = "{% if messages[0].content|length > 1000 %}Long{% endif %}";
+    std::fs::write(&other, format!("{condition}{template}")).unwrap();
+    let other = ["--upstream", &bare_vllm(), "--tokenizer", &own, "--chat-template", other.to_str().unwrap()];
+    let (code, report) = doctor(&other).await;
+    assert_eq!((code, verdict(&report, "second turn").0.as_str()), (Some(0), "ok"), "{report:#}");
+    let (verdict, text) = verdict(&report, "rendering");
+    assert!(verdict == "degraded" && text.contains("assistant, user"), "{text}");
+}
+
 /// A program in front of a server. It ends with the value.
 struct Gateway(Child);
 
