@@ -3,8 +3,8 @@
 //! The copies of a shard are a data directory in the cache of the user, so that all that reads data directories reads them. A
 //! copy that has the content of the manifest is not fetched again.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -18,6 +18,7 @@ use rolltap_cluster::lease::{self, HeldLease, LeaseState, LeaseView, Node};
 use rolltap_cluster::{Cluster, ClusterError, ClusterSettings};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::core::{Core, Foundation, recover};
@@ -204,22 +205,29 @@ impl RunningNode {
         observe: impl Fn(NodeStatus) + Sync,
     ) -> Result<(), NodeError> {
         let mut stop = pin!(stop);
+        let (draining, stopped) = (self.foundation.draining.clone(), self.foundation.stopped.clone());
         let lease = tokio::select! {
             lease = self.wait_for_lease(&observe) => lease,
-            () = &mut stop => return self.stop_standby(grace).await,
+            () = &mut stop => return stop_standby(self.serving, &draining, &stopped, grace).await,
         };
         // The previous holder may be paused or unreachable. Requests wait for this node instead.
         self.role.send_replace(NodeRole::Standby(None));
-        let (draining, stopped) = (self.foundation.draining.clone(), self.foundation.stopped.clone());
-        let held = HoldingNode::start(
+        let holding = HoldingNode::start(
             self.settings,
             self.foundation,
             &self.place,
             &lease,
             self.default_url,
             &observe,
-        )
-        .await?;
+        );
+        // Boxed, because the future is large.
+        let held = tokio::select! {
+            held = Box::pin(holding) => held?,
+            () = &mut stop => {
+                lease.release().await;
+                return stop_standby(self.serving, &draining, &stopped, grace).await;
+            }
+        };
         self.role.send_replace(NodeRole::Holder {
             agents: Arc::clone(&held.core.agent_plane),
             admin: held.core.admin_router.clone(),
@@ -271,14 +279,20 @@ impl RunningNode {
             () = follow => std::future::pending().await,
         }
     }
+}
 
-    async fn stop_standby(mut self, grace: Duration) -> Result<(), NodeError> {
-        self.foundation.draining.cancel();
-        let all_finished = self.serving.finish_calls(grace).await;
-        self.foundation.stopped.cancel();
-        self.serving.finish_admin().await;
-        if all_finished { Ok(()) } else { Err(ShutdownError::CutOff(grace).into()) }
-    }
+/// Stops a node that does not hold the shard.
+async fn stop_standby(
+    mut serving: Serving,
+    draining: &CancellationToken,
+    stopped: &CancellationToken,
+    grace: Duration,
+) -> Result<(), NodeError> {
+    draining.cancel();
+    let all_finished = serving.finish_calls(grace).await;
+    stopped.cancel();
+    serving.finish_admin().await;
+    if all_finished { Ok(()) } else { Err(ShutdownError::CutOff(grace).into()) }
 }
 
 /// The proxy of a node that holds the shard.

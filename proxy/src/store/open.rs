@@ -99,8 +99,7 @@ impl Store {
         let replicated = replica.as_ref().map(|copy| copy.publisher.state());
         // A segment in object storage never changes again.
         let archived = replica.as_ref().and_then(|copy| copy.archived);
-        let segment =
-            segment.filter(|_| latest.is_none_or(|latest| archived.is_none_or(|archived| archived < latest)));
+        let segment = segment.filter(|_| archived.is_none_or(|archived| archived < latest));
         let log = Arc::new(Mutex::new(Log {
             dir: data_dir.to_owned(),
             sync,
