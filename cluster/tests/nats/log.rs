@@ -1,7 +1,10 @@
 //! The log of a shard.
 
+use std::convert::Infallible;
+
 use rolltap_cluster::connect;
-use rolltap_cluster::publisher::Replicated;
+use rolltap_cluster::log::{LogEntry, LogError, ShardLog};
+use rolltap_cluster::publisher::{Publisher, Replicated};
 use rolltap_testing::NatsServers;
 
 use super::harness::{claimed, settings, stored};
@@ -69,4 +72,34 @@ async fn a_log_that_cannot_be_written_fails_and_continues_later() {
     servers.restart(0);
     stored(&publisher, number).await;
     assert_eq!(*publisher.state().borrow(), Replicated::Through(number));
+}
+
+#[tokio::test]
+#[ignore = "needs NATS: run ./scripts/test"]
+async fn a_trimmed_log_continues_after_its_beginning_and_nowhere_else() {
+    let servers = NatsServers::start(1);
+    let cluster = connect(&settings(&servers, 1)).await.unwrap();
+    let (mut publisher, _) = claimed(&cluster, 1).await;
+    publisher.append(1, 0, b"closed");
+    let mark = publisher.mark();
+    let number = publisher.append(2, 0, b"open");
+    let through = mark.await.unwrap();
+    stored(&publisher, number).await;
+    publisher.trimmer().trim(through).await.unwrap();
+
+    let log = ShardLog::open(&cluster, 0).await.unwrap();
+    let old = Publisher::claim::<Infallible>(log.after(through - 1), 2, |_, _| Ok(())).await.unwrap_err();
+    assert!(matches!(old, LogError::Missing { expected, .. } if expected == through), "{old}");
+    let log = ShardLog::open(&cluster, 0).await.unwrap();
+    let other = Publisher::claim::<Infallible>(log.after(1_000), 2, |_, _| Ok(())).await.unwrap_err();
+    assert!(matches!(other, LogError::Missing { .. }), "{other}");
+
+    let mut found = Vec::new();
+    let log = ShardLog::open(&cluster, 0).await.unwrap();
+    let claim = Publisher::claim::<Infallible>(log.after(through), 2, |_, entry| {
+        found.push(entry);
+        Ok(())
+    });
+    claim.await.unwrap();
+    assert_eq!(found, [LogEntry::Append { segment: 2, offset: 0, bytes: "open".into() }]);
 }
