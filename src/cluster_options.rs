@@ -53,7 +53,7 @@ pub(crate) struct ClusterOptions {
     /// Close a segment for upload after this time, or at 64 MiB. [default: 300]
     #[arg(long, env = "ROLLTAP_CLUSTER_SEGMENT_SECONDS", value_name = "SECONDS")]
     pub(crate) cluster_segment_seconds: Option<u64>,
-    /// Tell other nodes this name or address of the node's host. [default: the addresses of --listen and --admin]
+    /// Let other nodes reach this one by this name or address of its host. [default: the addresses of --listen and --admin]
     ///
     /// It is needed where --listen or --admin is 0.0.0.0 or [::].
     #[arg(long, env = "ROLLTAP_NODE_HOST", value_name = "HOST")]

@@ -6,6 +6,7 @@ mod options;
 mod resolve;
 mod tables;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,14 +75,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         return node::run(settings, node, exposed, stop).await;
     }
     let proxy = rolltap_proxy::start(settings).await?;
-    if let Some(planes) = exposed {
-        warn_of_plain_text(&planes);
-    }
-    for address in proxy.agent_addrs() {
-        terminal::say(format_args!("agent plane listens on {scheme}://{address}"));
-    }
-    terminal::say(format_args!("admin plane listens on {scheme}://{}", proxy.admin_addr()));
-    terminal::say(format_args!("viewer is at {scheme}://{}{PAGES_PATH}", proxy.admin_addr()));
+    announce(exposed, scheme, proxy.agent_addrs(), proxy.admin_addr());
     notify(NotifyState::Ready);
     // A broken store records nothing, so calls in flight get no time to end.
     let (grace, broken) = tokio::select! {
@@ -98,6 +92,18 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         }
         (None, Ok(())) => Ok(Outcome::Done),
     }
+}
+
+/// Prints the addresses of both planes, and a warning if other machines reach some without TLS.
+fn announce(exposed: Option<String>, scheme: &str, agents: &[SocketAddr], admin: SocketAddr) {
+    if let Some(planes) = exposed {
+        warn_of_plain_text(&planes);
+    }
+    for address in agents {
+        terminal::say(format_args!("agent plane listens on {scheme}://{address}"));
+    }
+    terminal::say(format_args!("admin plane listens on {scheme}://{admin}"));
+    terminal::say(format_args!("viewer is at {scheme}://{admin}{PAGES_PATH}"));
 }
 
 /// Returns the addresses that other machines reach without TLS, with their flags. `None` if there is no such address.

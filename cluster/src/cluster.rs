@@ -1,8 +1,9 @@
 //! The connection to NATS, and the record that identifies a cluster.
 
+mod settings;
+
 use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use async_nats::jetstream::kv::{self, CreateErrorKind, Store};
@@ -11,6 +12,8 @@ use async_nats::{ConnectOptions, ServerAddr};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use uuid::Uuid;
+
+pub use self::settings::{ClusterName, ClusterSettings, InvalidClusterName};
 
 /// The time in which NATS must answer a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -26,55 +29,6 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(200);
 const FORMAT: u32 = 1;
 /// The key of the record that identifies the cluster.
 const CLUSTER_KEY: &str = "cluster";
-
-/// How a node reaches the NATS servers of its cluster.
-#[derive(Clone, Debug)]
-pub struct ClusterSettings {
-    /// NATS servers of one NATS cluster, as `nats://[USER:PASSWORD@]HOST[:PORT]` or `tls://…`.
-    pub servers: Vec<ServerAddr>,
-    /// The name of the rolltap cluster. Clusters with different names share nothing.
-    pub name: ClusterName,
-    /// The number of NATS servers that have a copy of each record.
-    pub replicas: usize,
-    /// A file with NATS credentials (`.creds`), or with the seed of an NKey.
-    pub credentials: Option<PathBuf>,
-    /// Certificates of authorities that may have signed the certificates of the servers, besides those of the system.
-    pub ca_file: Option<PathBuf>,
-}
-
-/// The name of a cluster: 1 to 32 letters, digits, `-` and `_`, which is a part of names in NATS.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClusterName(String);
-
-/// A text that is no name of a cluster.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the name of a cluster has 1 to 32 letters, digits, '-' and '_', which {0:?} has not")]
-pub struct InvalidClusterName(String);
-
-impl Default for ClusterName {
-    fn default() -> Self {
-        Self("rolltap".to_owned())
-    }
-}
-
-impl FromStr for ClusterName {
-    type Err = InvalidClusterName;
-
-    fn from_str(name: &str) -> Result<Self, InvalidClusterName> {
-        let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        if (1..=32).contains(&name.len()) && name.bytes().all(is_valid) {
-            Ok(Self(name.to_owned()))
-        } else {
-            Err(InvalidClusterName(name.to_owned()))
-        }
-    }
-}
-
-impl fmt::Display for ClusterName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// Why a node cannot use its cluster.
 #[derive(Debug, thiserror::Error)]
@@ -135,12 +89,18 @@ struct ClusterRecord {
 /// A connection to the NATS servers of a cluster.
 #[derive(Clone, Debug)]
 pub struct Cluster {
+    nats: Nats,
+    bucket: Store,
+    id: Uuid,
+}
+
+/// A connection to NATS, and the name and replicas of what the cluster has there.
+#[derive(Clone, Debug)]
+struct Nats {
     context: Context,
     servers: String,
     name: ClusterName,
     replicas: usize,
-    bucket: Store,
-    id: Uuid,
 }
 
 /// Connects to NATS, and creates the bucket of the cluster if it is the first node.
@@ -158,8 +118,7 @@ pub async fn connect(settings: &ClusterSettings) -> Result<Cluster, ClusterError
     };
     let context = jetstream::ContextBuilder::new().timeout(REQUEST_TIMEOUT).build(client);
     let name = settings.name.clone();
-    let unjoined = Unjoined { context, servers, name, replicas: settings.replicas };
-    unjoined.join().await
+    Nats { context, servers, name, replicas: settings.replicas }.join().await
 }
 
 /// Returns the addresses without passwords.
@@ -193,15 +152,7 @@ fn options(settings: &ClusterSettings) -> Result<ConnectOptions, ClusterError> {
     Ok(options)
 }
 
-/// A connection before the bucket of the cluster is known.
-struct Unjoined {
-    context: Context,
-    servers: String,
-    name: ClusterName,
-    replicas: usize,
-}
-
-impl Unjoined {
+impl Nats {
     async fn join(self) -> Result<Cluster, ClusterError> {
         let bucket_name = format!("rolltap-{}", self.name);
         let bucket = match self.context.get_key_value(&bucket_name).await {
@@ -224,8 +175,7 @@ impl Unjoined {
         if record.shards != 1 {
             return Err(foreign(format!("it has {} shards, and this rolltap supports one", record.shards)));
         }
-        let Self { context, servers, name, replicas } = self;
-        Ok(Cluster { context, servers, name, replicas, bucket, id: record.id })
+        Ok(Cluster { nats: self, bucket, id: record.id })
     }
 
     async fn create_bucket(&self, name: &str) -> Result<Store, ClusterError> {
@@ -277,7 +227,7 @@ impl Cluster {
 
     /// The name of the cluster.
     pub fn name(&self) -> &ClusterName {
-        &self.name
+        &self.nats.name
     }
 
     pub(crate) fn bucket(&self) -> &Store {
@@ -285,24 +235,24 @@ impl Cluster {
     }
 
     pub(crate) fn context(&self) -> &Context {
-        &self.context
+        &self.nats.context
     }
 
     /// The largest message that the server accepts, in bytes.
     pub(crate) fn max_payload(&self) -> usize {
-        self.context.client().server_info().max_payload
+        self.nats.context.client().server_info().max_payload
     }
 
     /// Opens the stream, and creates it if it is missing.
     pub(crate) async fn stream(&self, name: String, subject: String) -> Result<stream::Stream, ClusterError> {
-        if let Ok(existing) = self.context.get_stream(&name).await {
+        if let Ok(existing) = self.nats.context.get_stream(&name).await {
             return Ok(existing);
         }
         let config = stream::Config {
             name: name.clone(),
             subjects: vec![subject],
             storage: stream::StorageType::File,
-            num_replicas: self.replicas,
+            num_replicas: self.nats.replicas,
             // A message that no longer fits is refused, and nothing is dropped for it.
             discard: stream::DiscardPolicy::New,
             // Messages are deleted by the holder of the shard alone.
@@ -310,7 +260,7 @@ impl Cluster {
             duplicate_window: Duration::ZERO,
             ..stream::Config::default()
         };
-        let created = patient(&self.context).get_or_create_stream(config).await;
+        let created = patient(&self.nats.context).get_or_create_stream(config).await;
         created.map_err(|error| self.refused(&format!("create the stream {name}"), &error, REPLICAS_REMEDY))
     }
 
@@ -320,8 +270,7 @@ impl Cluster {
         reason: &dyn fmt::Display,
         remedy: &'static str,
     ) -> ClusterError {
-        let (servers, action) = (self.servers.clone(), action.to_owned());
-        ClusterError::Refused { servers, action, reason: reason.to_string(), remedy }
+        self.nats.refused(action, reason, remedy)
     }
 }
 
@@ -338,16 +287,6 @@ pub(crate) fn json(record: &impl Serialize) -> bytes::Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_is_a_part_of_the_names_of_nats() {
-        for good in ["rolltap", "a", "A-1_b"] {
-            assert_eq!(good.parse::<ClusterName>().unwrap().to_string(), good);
-        }
-        for bad in ["", "a.b", "a b", "ä", "*", &"x".repeat(33)] {
-            assert!(bad.parse::<ClusterName>().is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn addresses_are_shown_without_passwords() {

@@ -107,20 +107,18 @@ pub async fn acquire(
         LeaseEntry { bucket: cluster.bucket().clone(), key: format!("shard.{shard}"), node: node.clone() };
     let mut since = None;
     loop {
-        let looked = timeout(PATIENCE, lease.bucket.entry(lease.key.clone())).await;
-        match looked {
+        match timeout(PATIENCE, lease.bucket.entry(lease.key.clone())).await {
             Ok(Ok(entry)) => {
                 let record = entry.as_ref().and_then(record_of);
                 view.send_if_modified(|view| replace(view, LeaseView::Seen(record.clone())));
                 let revision = entry.as_ref().map_or(0, |entry| entry.revision);
                 // The time begins again with each revision.
-                let seen = *since.get_or_insert((revision, Instant::now()));
-                if seen.0 != revision {
-                    since = Some((revision, Instant::now()));
-                }
+                let (_, began) = *since.insert(match since {
+                    Some((seen, began)) if seen == revision => (seen, began),
+                    _ => (revision, Instant::now()),
+                });
                 let is_released = record.as_ref().is_none_or(|record| record.holder.is_none());
-                let is_expired = seen.0 == revision && seen.1.elapsed() >= TTL;
-                if is_released || is_expired {
+                if is_released || began.elapsed() >= TTL {
                     if let Some(held) =
                         lease.take(revision, record.map_or(1, |record| record.epoch + 1)).await
                     {
@@ -130,11 +128,8 @@ pub async fn acquire(
                     since = None;
                 }
             }
-            Ok(Err(error)) => {
-                tracing::debug!(%error, "the lease cannot be read");
-                view.send_if_modified(|view| replace(view, LeaseView::Unknown));
-            }
-            Err(_) => {
+            failed => {
+                tracing::debug!(?failed, "the lease cannot be read");
                 view.send_if_modified(|view| replace(view, LeaseView::Unknown));
             }
         }

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use self::core::{Core, Foundation, recover};
 pub use self::node::{NodeError, NodeSettings, NodeStatus, RunningNode, start_node};
@@ -82,8 +81,6 @@ pub enum ShutdownError {
 pub struct RunningProxy {
     agent_addrs: Vec<SocketAddr>,
     admin_addr: SocketAddr,
-    draining: CancellationToken,
-    stopped: CancellationToken,
     serving: Serving,
     core: Core,
 }
@@ -107,8 +104,8 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
     let (agent_addrs, admin_addr) = (sockets.agent_addrs.clone(), sockets.admin_addr);
     let responder = Responder::Own(Arc::clone(&core.agent_plane));
     let router = core.admin_router.clone();
-    let serving = sockets.serve(responder, router, &metrics, draining.clone(), stopped.clone());
-    Ok(RunningProxy { agent_addrs, admin_addr, draining, stopped, serving, core })
+    let serving = sockets.serve(responder, router, &metrics, draining, stopped);
+    Ok(RunningProxy { agent_addrs, admin_addr, serving, core })
 }
 
 impl RunningProxy {
@@ -151,13 +148,10 @@ impl RunningProxy {
         Box::pin(self.drain(grace))
     }
 
-    async fn drain(mut self, grace: Duration) -> Result<(), ShutdownError> {
-        self.draining.cancel();
-        let all_finished = self.serving.finish_calls(grace).await;
-        self.stopped.cancel();
-        self.serving.finish_admin().await;
+    async fn drain(self, grace: Duration) -> Result<(), ShutdownError> {
+        let calls = self.serving.drain(grace).await;
         self.core.finish().await?;
-        if all_finished { Ok(()) } else { Err(ShutdownError::CutOff(grace)) }
+        calls
     }
 }
 

@@ -1,11 +1,10 @@
 //! `rolltap proxy --cluster`: a node of a cluster.
 
-use rolltap_proxy::{NodeError, NodeSettings, NodeStatus, PAGES_PATH, Settings, start_node};
+use rolltap_proxy::{NodeError, NodeSettings, NodeStatus, Settings, start_node};
 use sd_notify::NotifyState;
 
-use super::{GRACE, notify};
+use super::{GRACE, announce, notify};
 use crate::Outcome;
-use crate::connection_options::warn_of_plain_text;
 use crate::terminal::{self, StopSignals};
 
 /// Runs the node until a signal, or until another node takes over.
@@ -17,14 +16,7 @@ pub(super) async fn run(
 ) -> anyhow::Result<Outcome> {
     let name = node.cluster.name.clone();
     let node = start_node(settings, node).await?;
-    if let Some(planes) = exposed {
-        warn_of_plain_text(&planes);
-    }
-    for address in node.agent_addrs() {
-        terminal::say(format_args!("agent plane listens on http://{address}"));
-    }
-    terminal::say(format_args!("admin plane listens on http://{}", node.admin_addr()));
-    terminal::say(format_args!("viewer is at http://{}{PAGES_PATH}", node.admin_addr()));
+    announce(exposed, "http", node.agent_addrs(), node.admin_addr());
     // A standby answers too: it forwards to the holder.
     notify(NotifyState::Ready);
     let stopped = async move {

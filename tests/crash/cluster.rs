@@ -7,15 +7,15 @@ mod takeover;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use rolltap_testing::{NatsServers, S3Server, limit, sample};
 use serde_json::Value;
 
 use self::nodes::Nodes;
 use super::agent;
-use super::ledger::{Book, Reward, State};
-use super::rng::Chance;
+use super::ledger::{Reward, State};
+use super::rng::{Chance, rounds_and_seed};
 use super::shared_state::World;
 use super::upstream::Upstream;
 use super::verify;
@@ -29,8 +29,6 @@ const ANSWERS: u64 = 60;
 const LOAD_SECONDS: u64 = 6;
 /// Longer than a lease lasts.
 const PAUSE: Duration = Duration::from_millis(6_500);
-/// The number of settled trials to verify again after each fault.
-const AGAIN: usize = 20;
 
 /// What goes wrong in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,11 +59,7 @@ const FAULTS: [Fault; 6] = [
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs NATS and an S3 server: run ./scripts/test"]
 async fn a_cluster_loses_and_repeats_nothing_whatever_fails() {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
-    let rounds = number("CRASH_ROUNDS").unwrap_or(sample(6, 300));
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    let seed = number("CRASH_SEED").unwrap_or_else(|| u64::from(now.subsec_nanos()));
-    println!("{rounds} rounds with CRASH_SEED={seed}");
+    let (rounds, seed) = rounds_and_seed(sample(6, 300));
 
     let dir = tempfile::tempdir().unwrap();
     let upstream = Upstream::start(seed, Duration::from_millis(15)).await;
@@ -186,21 +180,8 @@ impl Run {
     /// Panics with every broken promise, if there is one.
     async fn verify(&mut self, fault: Fault, every_trial: bool) {
         let place = self.nodes.any(&mut self.chance, false).await;
-        let mut breaches = self.world.complaints();
-        let (settled, live): (Vec<_>, Vec<_>) =
-            self.world.books().into_iter().partition(|book| book.page().is_settled);
-        let few =
-            |chance: &mut Chance| settled.get(chance.among(0..settled.len().max(1) as u64) as usize).cloned();
-        let again: Vec<Book> = match every_trial {
-            true => settled.clone(),
-            false => (0..AGAIN).filter_map(|_| few(&mut self.chance)).collect(),
-        };
-        for book in live.iter().chain(&again) {
-            breaches.extend(verify::trial(&self.world, &place.admin, book).await.breaches);
-            if book.page().is_settled {
-                self.world.upstream.forget(book.page().number);
-            }
-        }
+        let verdict = verify::trials(&self.world, &place.admin, &mut self.chance, every_trial).await;
+        let breaches = verdict.breaches;
         let seed = self.world.seed;
         assert!(
             breaches.is_empty(),

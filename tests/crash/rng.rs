@@ -1,7 +1,18 @@
 //! Random choices that a seed repeats.
 
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+
+/// Returns the number of rounds and the seed of a run: those of `CRASH_ROUNDS` and `CRASH_SEED`, or the usual number and a new
+/// seed. Prints both, so that a run can be repeated.
+pub(crate) fn rounds_and_seed(usual: u64) -> (u64, u64) {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
+    let rounds = number("CRASH_ROUNDS").unwrap_or(usual);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let seed = number("CRASH_SEED").unwrap_or_else(|| u64::from(now.subsec_nanos()));
+    println!("{rounds} rounds with CRASH_SEED={seed}");
+    (rounds, seed)
+}
 
 /// A generator of random numbers (SplitMix64). Each agent and each answer has its own, so its choices do not depend on
 /// how they interleave.

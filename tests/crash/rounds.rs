@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rolltap_testing::{limit, sample};
 use serde_json::Value;
 
 use super::agent;
-use super::ledger::{Book, State};
+use super::ledger::State;
 use super::proxy::{Launch, Place, Proxy};
-use super::rng::Chance;
+use super::rng::{Chance, rounds_and_seed};
 use super::shared_state::{Moment, World};
 use super::small_disk::SmallDisk;
 use super::upstream::Upstream;
@@ -28,16 +28,10 @@ const HIT: Duration = Duration::from_millis(20);
 /// The percentage of rounds with a full disk.
 const FULL_DISK_PER_CENT: u64 = 10;
 const DISK_MIB: u32 = 512;
-/// The number of settled trials to verify again after each kill. After the last kill all are verified.
-const AGAIN: usize = 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_when_the_proxy_is_killed() {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
-    let rounds = number("CRASH_ROUNDS").unwrap_or(sample(10, 500));
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    let seed = number("CRASH_SEED").unwrap_or_else(|| u64::from(now.subsec_nanos()));
-    println!("{rounds} rounds with CRASH_SEED={seed}");
+    let (rounds, seed) = rounds_and_seed(sample(10, 500));
 
     let dir = tempfile::tempdir().unwrap();
     let upstream = Upstream::start(seed, Duration::from_millis(15)).await;
@@ -153,25 +147,9 @@ impl Run {
 
     /// Panics with every broken promise, if there is one.
     async fn verify(&mut self, place: &Place, every_trial: bool) {
-        let mut breaches = self.world.complaints();
-        (self.figures.partial, self.figures.unseen) = (0, 0);
-        let (settled, live): (Vec<_>, Vec<_>) =
-            self.world.books().into_iter().partition(|book| book.page().is_settled);
-        let few =
-            |chance: &mut Chance| settled.get(chance.among(0..settled.len().max(1) as u64) as usize).cloned();
-        let again: Vec<Book> = match every_trial {
-            true => settled.clone(),
-            false => (0..AGAIN).filter_map(|_| few(&mut self.chance)).collect(),
-        };
-        for book in live.iter().chain(&again) {
-            let verdict = verify::trial(&self.world, &place.admin, book).await;
-            breaches.extend(verdict.breaches);
-            self.figures.unseen += verdict.unseen;
-            self.figures.partial += verdict.partial;
-            if book.page().is_settled {
-                self.world.upstream.forget(book.page().number);
-            }
-        }
+        let verdict = verify::trials(&self.world, &place.admin, &mut self.chance, every_trial).await;
+        (self.figures.partial, self.figures.unseen) = (verdict.partial, verdict.unseen);
+        let mut breaches = verdict.breaches;
         if every_trial {
             breaches.extend(self.strangers(place).await);
             let (code, said) = self.launch.check();

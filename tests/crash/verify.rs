@@ -6,11 +6,15 @@ use rolltap_rollout::call::{Call, CallStatus};
 use serde_json::Value;
 
 use super::ledger::{Book, Page, Reward, State};
+use super::rng::Chance;
 use super::shared_state::World;
 use super::tokens;
 use super::upstream::Sent;
 
-/// The broken promises about one trial.
+/// The number of settled trials to verify again.
+const AGAIN: usize = 20;
+
+/// The broken promises about one trial, or about several.
 pub(crate) struct Verdict {
     pub(crate) breaches: Vec<String>,
     /// The number of calls in the captures that are not complete.
@@ -59,6 +63,29 @@ pub(crate) async fn trial(world: &World, admin: &str, book: &Book) -> Verdict {
         }
     }
     verdict
+}
+
+/// Verifies the trials that are not settled, and of the settled ones all or some, chosen at random.
+pub(crate) async fn trials(world: &World, admin: &str, chance: &mut Chance, every_trial: bool) -> Verdict {
+    let (settled, live): (Vec<_>, Vec<_>) =
+        world.books().into_iter().partition(|book| book.page().is_settled);
+    let few =
+        |chance: &mut Chance| settled.get(chance.among(0..settled.len().max(1) as u64) as usize).cloned();
+    let again: Vec<Book> = match every_trial {
+        true => settled.clone(),
+        false => (0..AGAIN).filter_map(|_| few(chance)).collect(),
+    };
+    let mut all = Verdict { breaches: world.complaints(), partial: 0, unseen: 0 };
+    for book in live.iter().chain(&again) {
+        let verdict = trial(world, admin, book).await;
+        all.breaches.extend(verdict.breaches);
+        all.partial += verdict.partial;
+        all.unseen += verdict.unseen;
+        if book.page().is_settled {
+            world.upstream.forget(book.page().number);
+        }
+    }
+    all
 }
 
 impl Verdict {

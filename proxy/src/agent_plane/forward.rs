@@ -8,12 +8,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::request::Parts;
 use http::uri::{Authority, Scheme, Uri};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, header};
+use http::{HeaderName, HeaderValue, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+use super::BodyError;
+use crate::upstream::without_framing;
 
 /// Marks a request that another node forwarded. A node that does not hold the shard never forwards it again.
 pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("x-rolltap-forwarded");
@@ -24,14 +27,11 @@ const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 /// The body of a request that can be forwarded.
 pub(crate) trait ForwardedBody:
-    Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static
+    Body<Data = Bytes, Error: Into<BodyError>> + Send + Unpin + 'static
 {
 }
 
-impl<B> ForwardedBody for B where
-    B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static
-{
-}
+impl<B> ForwardedBody for B where B: Body<Data = Bytes, Error: Into<BodyError>> + Send + Unpin + 'static {}
 
 /// Sends requests to other nodes.
 #[derive(Debug)]
@@ -77,11 +77,12 @@ impl<B: ForwardedBody> Forwarder<B> {
         let mut sent = Request::new(lent.share());
         *sent.method_mut() = parts.method.clone();
         *sent.uri_mut() = uri_at(&parts, to);
-        *sent.headers_mut() = end_to_end(&parts.headers);
+        *sent.headers_mut() = without_framing(parts.headers.clone());
         sent.headers_mut().insert(FORWARDED, HeaderValue::from_static("1"));
         match self.client.request(sent).await {
             Ok(mut answer) => {
-                *answer.headers_mut() = end_to_end(answer.headers());
+                let headers = std::mem::take(answer.headers_mut());
+                *answer.headers_mut() = without_framing(headers);
                 Ok(answer)
             }
             Err(error) => match lent.take() {
@@ -104,31 +105,7 @@ fn uri_at(parts: &Parts, to: &Authority) -> Uri {
     Uri::from_parts(uri).unwrap_or_default()
 }
 
-/// Returns the headers without those of one connection (RFC 9110, section 7.6.1).
-fn end_to_end(headers: &HeaderMap) -> HeaderMap {
-    const OF_CONNECTION: [HeaderName; 6] = [
-        header::CONNECTION,
-        header::PROXY_AUTHENTICATE,
-        header::TE,
-        header::TRAILER,
-        header::TRANSFER_ENCODING,
-        header::UPGRADE,
-    ];
-    let listed: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .collect();
-    let mut kept = headers.clone();
-    for name in OF_CONNECTION.iter().chain(&listed) {
-        kept.remove(name);
-    }
-    kept
-}
-
-/// The body of a request, which can be taken back as long as nobody has read from it.
+/// The body of a request, which can be taken back as long as no part of it was read.
 #[derive(Debug)]
 struct LentBody<B>(Arc<Mutex<Lent<B>>>);
 
@@ -182,6 +159,8 @@ impl<B: ForwardedBody> Body for LentBody<B> {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderMap;
+
     use super::*;
 
     #[test]
@@ -196,7 +175,7 @@ mod tests {
         ] {
             headers.append(name, value.parse().unwrap());
         }
-        let kept = end_to_end(&headers);
+        let kept = without_framing(headers);
         let mut names: Vec<_> = kept.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
         assert_eq!(names, ["authorization", "host"]);

@@ -23,7 +23,7 @@ use super::{AgentPlane, AnswerBody, BodyError, boxed, identity};
 use crate::dialect::error_shape::ErrorShape;
 
 /// How long a request waits for a node that holds the shard.
-pub(crate) const HOLD: Duration = Duration::from_secs(15);
+const HOLD: Duration = Duration::from_secs(15);
 /// The pause before a node that was not reached is tried again.
 const AGAIN: Duration = Duration::from_millis(250);
 /// The seconds after which a client may repeat its request.

@@ -4,35 +4,30 @@
 //! part of the old state, and the end of the process removes all of it. The service manager starts the node again.
 
 mod admin_door;
+mod holding;
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use http::uri::{Authority, Uri};
-use rolltap_cluster::lease::{self, HeldLease, LeaseState, LeaseView, Node};
+use rolltap_cluster::lease::{self, HeldLease, LeaseView, Node};
 use rolltap_cluster::{Cluster, ClusterError, ClusterSettings};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::core::{Core, Foundation, recover};
+use self::holding::HoldingNode;
+use super::core::Foundation;
 use super::sockets::{Serving, Sockets};
 use super::{ShutdownError, StartError, check};
 use crate::agent_plane::public_url::PublicUrl;
 use crate::agent_plane::responder::{ClusterDoor, HolderAddress, NodeRole, Responder};
 use crate::settings::Settings;
-use crate::store::{ArchiveSettings, Health, Part, RestoreError, Restored, ShardEpoch, StoreError};
+use crate::store::{ArchiveSettings, RestoreError, StoreError};
 
-/// The pause before the captures are read again, after NATS failed.
-const AGAIN: Duration = Duration::from_millis(500);
-/// How long shutdown waits for the upload of the last segment.
-const UPLOAD_GRACE: Duration = Duration::from_secs(10);
 /// The only shard of a cluster.
 const SHARD: u32 = 0;
 
@@ -199,16 +194,15 @@ impl RunningNode {
     }
 
     async fn run_all(
-        mut self,
+        self,
         stop: impl Future<Output = ()> + Send,
         grace: Duration,
         observe: impl Fn(NodeStatus) + Sync,
     ) -> Result<(), NodeError> {
         let mut stop = pin!(stop);
-        let (draining, stopped) = (self.foundation.draining.clone(), self.foundation.stopped.clone());
         let lease = tokio::select! {
             lease = self.wait_for_lease(&observe) => lease,
-            () = &mut stop => return stop_standby(self.serving, &draining, &stopped, grace).await,
+            () = &mut stop => return Ok(self.serving.drain(grace).await?),
         };
         // The previous holder may be paused or unreachable. Requests wait for this node instead.
         self.role.send_replace(NodeRole::Standby(None));
@@ -225,32 +219,22 @@ impl RunningNode {
             held = Box::pin(holding) => held?,
             () = &mut stop => {
                 lease.release().await;
-                return stop_standby(self.serving, &draining, &stopped, grace).await;
+                return Ok(self.serving.drain(grace).await?);
             }
         };
         self.role.send_replace(NodeRole::Holder {
             agents: Arc::clone(&held.core.agent_plane),
             admin: held.core.admin_router.clone(),
         });
-        observe(held.status);
-        let store = held.core.store.clone();
+        observe(held.status());
         tokio::select! {
             () = &mut stop => {}
-            error = store.ended() => return Err(error.into()),
+            error = held.core.store.ended() => return Err(error.into()),
         }
-        draining.cancel();
-        let all_finished = self.serving.finish_calls(grace).await;
-        stopped.cancel();
-        self.role.send_replace(NodeRole::Standby(None));
-        self.serving.finish_admin().await;
-        held.core.finish().await?;
-        if let Some(uploads) = held.uploads
-            && tokio::time::timeout(UPLOAD_GRACE, uploads).await.is_err()
-        {
-            tracing::warn!("the last captures are not in object storage yet; the next holder uploads them");
-        }
+        let calls = self.serving.drain(grace).await;
+        held.finish().await?;
         lease.release().await;
-        if all_finished { Ok(()) } else { Err(ShutdownError::CutOff(grace).into()) }
+        Ok(calls?)
     }
 
     /// Waits until this node has the lease of the shard, and knows the holder meanwhile.
@@ -277,85 +261,6 @@ impl RunningNode {
         tokio::select! {
             lease = lease::acquire(&self.place.cluster, SHARD, &self.me, &view) => lease,
             () = follow => std::future::pending().await,
-        }
-    }
-}
-
-/// Stops a node that does not hold the shard.
-async fn stop_standby(
-    mut serving: Serving,
-    draining: &CancellationToken,
-    stopped: &CancellationToken,
-    grace: Duration,
-) -> Result<(), NodeError> {
-    draining.cancel();
-    let all_finished = serving.finish_calls(grace).await;
-    stopped.cancel();
-    serving.finish_admin().await;
-    if all_finished { Ok(()) } else { Err(ShutdownError::CutOff(grace).into()) }
-}
-
-/// The proxy of a node that holds the shard.
-struct HoldingNode {
-    core: Core,
-    status: NodeStatus,
-    /// Uploads closed segments, until the store has ended. `None` without object storage.
-    uploads: Option<JoinHandle<()>>,
-}
-
-impl HoldingNode {
-    async fn start(
-        settings: Settings,
-        foundation: Foundation,
-        place: &ShardPlace,
-        lease: &HeldLease,
-        default_url: PublicUrl,
-        observe: &(impl Fn(NodeStatus) + Sync),
-    ) -> Result<Self, NodeError> {
-        let (began, epoch) = (Instant::now(), lease.epoch());
-        observe(NodeStatus::Restoring { epoch });
-        let restored = restored(place, lease, &settings.data_dir).await?;
-        let (segments, bytes) = (restored.segments, restored.bytes);
-        let (opened, uploads) =
-            restored.open(&settings.data_dir, settings.store).map_err(StartError::from)?;
-        tokio::spawn(follow_lease(lease.state(), opened.store.health()));
-        let recovered = recover(opened).await.map_err(StartError::from)?;
-        let core = Core::start(settings, recovered, foundation, default_url)?;
-        let status = NodeStatus::Holder { epoch, segments, bytes, took: began.elapsed() };
-        Ok(Self { core, status, uploads })
-    }
-}
-
-/// Reads the captures of the shard. Repeats that while NATS fails and the lease is not lost.
-async fn restored(place: &ShardPlace, lease: &HeldLease, data_dir: &Path) -> Result<Restored, RestoreError> {
-    let state = lease.state();
-    let of = ShardEpoch { shard: SHARD, epoch: lease.epoch() };
-    loop {
-        match Restored::restore(&place.cluster, of, place.archive.as_ref(), data_dir).await {
-            Err(error) if error.is_transient() && !matches!(*state.borrow(), LeaseState::Lost(_)) => {
-                tracing::warn!(%error, "the captures cannot be restored yet; it is tried again");
-                tokio::time::sleep(AGAIN).await;
-            }
-            result => return result,
-        }
-    }
-}
-
-/// Shows the state of the lease in the health of the store, until either ends.
-async fn follow_lease(mut state: watch::Receiver<LeaseState>, health: Health) {
-    loop {
-        let current = state.borrow_and_update().clone();
-        match current {
-            LeaseState::Held => health.is_well(Part::Lease),
-            LeaseState::Unconfirmed => health.fails(Part::Lease, StoreError::LeaseUnconfirmed),
-            LeaseState::Lost(record) => {
-                let by =
-                    record.holder.map_or_else(|| "its entry is gone".to_owned(), |holder| holder.agent_url);
-                return health.ends(StoreError::TakenOver(format!("{by}, in epoch {}", record.epoch)));
-            }
-        }
-        if state.changed().await.is_err() {
-            return;
         }
     }
 }

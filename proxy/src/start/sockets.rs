@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::StartError;
+use super::{ShutdownError, StartError};
 use crate::admin_plane::PatientListener;
 use crate::admin_plane::guard::Client;
 use crate::agent_plane::public_url::PublicUrl;
@@ -38,6 +38,8 @@ pub(super) struct Sockets {
 pub(super) struct Serving {
     agents: JoinHandle<()>,
     admin: JoinHandle<()>,
+    draining: CancellationToken,
+    stopped: CancellationToken,
 }
 
 impl Sockets {
@@ -87,34 +89,35 @@ impl Sockets {
         draining: CancellationToken,
         stopped: CancellationToken,
     ) -> Serving {
-        let agents = tokio::spawn(server::serve(self.agents, responder, metrics.refusals(), draining));
+        let agents = server::serve(self.agents, responder, metrics.refusals(), draining.clone());
+        let agents = tokio::spawn(agents);
         let router = admin.into_make_service_with_connect_info::<Client>();
-        let listener = self.admin;
+        let (listener, until) = (self.admin, stopped.clone());
         let admin = tokio::spawn(async move {
-            let serving = axum::serve(listener, router).with_graceful_shutdown(stopped.cancelled_owned());
+            let serving = axum::serve(listener, router).with_graceful_shutdown(until.cancelled_owned());
             if let Err(error) = serving.await {
                 tracing::error!(%error, "the admin plane ended");
             }
         });
-        Serving { agents, admin }
+        Serving { agents, admin, draining, stopped }
     }
 }
 
 impl Serving {
-    /// Waits up to `grace` for the calls in flight, and cuts off the rest. Returns whether all finished. The token that
-    /// drains the agent plane is cancelled.
-    pub(super) async fn finish_calls(&mut self, grace: Duration) -> bool {
+    /// Drains both planes: admits no further call, and waits up to `grace` for the calls in flight.
+    ///
+    /// # Errors
+    /// Some calls did not finish, and were cut off.
+    pub(super) async fn drain(mut self, grace: Duration) -> Result<(), ShutdownError> {
+        self.draining.cancel();
         let all_finished = tokio::time::timeout(grace, &mut self.agents).await.is_ok();
         // Dropping the remaining connections cancels their calls, and each gets a record.
         self.agents.abort();
-        all_finished
-    }
-
-    /// Waits for the clients of the admin plane. The token that stops it is cancelled.
-    pub(super) async fn finish_admin(self) {
+        self.stopped.cancel();
         if tokio::time::timeout(ADMIN_GRACE, self.admin).await.is_err() {
             tracing::warn!("a client of the admin plane was cut off");
         }
+        if all_finished { Ok(()) } else { Err(ShutdownError::CutOff(grace)) }
     }
 }
 

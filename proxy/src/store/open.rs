@@ -10,7 +10,7 @@ use super::format::note::{Pause, current_pause};
 use super::format::segment::SegmentId;
 use super::health::{EndOfThread, Health, Part};
 use super::read::recovery::{self, Scan, Unfinished};
-use super::replica::Copy;
+use super::replica::StoreCopy;
 use super::write::encoder::Encoder;
 use super::write::fsync::Unsynced;
 use super::write::group_commit::{self, GroupCommit};
@@ -56,7 +56,7 @@ impl Store {
         lock: lock::DirLock,
         data_dir: &Path,
         settings: StoreSettings,
-        replica: Option<Copy>,
+        replica: Option<StoreCopy>,
     ) -> Result<OpenedStore, StoreError> {
         Self::open_with(SEGMENT, lock, data_dir, settings, replica)
     }
@@ -75,7 +75,7 @@ impl Store {
         lock: lock::DirLock,
         data_dir: &Path,
         settings: StoreSettings,
-        replica: Option<Copy>,
+        replica: Option<StoreCopy>,
     ) -> Result<OpenedStore, StoreError> {
         let StoreSettings { sync, retention } = settings;
         let refused = |error: &dyn std::fmt::Display| StoreError::Write {

@@ -89,7 +89,6 @@ pub(crate) struct Restored {
     lock: DirLock,
     publisher: Publisher,
     archiver: Option<Archiver>,
-    segment_age: Duration,
     /// The number of segments.
     pub(crate) segments: usize,
     /// The bytes of all segments.
@@ -116,19 +115,20 @@ impl Restored {
         let lock = DirLock::take(data_dir)?;
         let claimed = match archive {
             Some(settings) => {
+                let age = settings.segment_age;
                 let mut archive = SegmentArchive::open(&settings.storage, cluster.id(), shard).await?;
                 // From here on, a previous holder adds no segment, and therefore removes nothing from the log.
                 archive.claim(epoch).await?;
-                Some(archive)
+                Some((archive, age))
             }
             None => None,
         };
-        let manifest = claimed.as_ref().and_then(SegmentArchive::manifest);
+        let manifest = claimed.as_ref().and_then(|(archive, _)| archive.manifest());
         let archived: Vec<SegmentObject> =
             manifest.map(|manifest| manifest.segments.clone()).unwrap_or_default();
         let archived_through = manifest.map_or(0, |manifest| manifest.log_sequence);
         clear(data_dir, &format!("cluster {} ({}), shard {shard}", cluster.name(), cluster.id()), &archived)?;
-        if let Some(archive) = &claimed {
+        if let Some((archive, _)) = &claimed {
             fetch(archive, &archived, data_dir).await?;
         }
         let log = ShardLog::open(cluster, shard).await?.after(archived_through);
@@ -138,15 +138,15 @@ impl Restored {
         let segments = segment::list(data_dir).map_err(cannot)?;
         let sizes = segments.iter().map(|id| id.path(data_dir).metadata().map(|file| file.len()));
         let bytes = sizes.sum::<io::Result<u64>>().map_err(cannot)?;
-        let archiver = claimed.map(|archive| Archiver {
+        let archiver = claimed.map(|(archive, segment_age)| Archiver {
             archive,
             epoch,
             dir: data_dir.to_owned(),
             trimmer: publisher.trimmer(),
             closed: files.closed(&archived),
+            segment_age,
         });
-        let segment_age = archive.map_or(Duration::MAX, |settings| settings.segment_age);
-        Ok(Self { lock, publisher, archiver, segment_age, segments: segments.len(), bytes })
+        Ok(Self { lock, publisher, archiver, segments: segments.len(), bytes })
     }
 
     /// Opens the store. Its records go to the log of the shard too. Also returns the task that uploads closed segments, which
@@ -156,11 +156,11 @@ impl Restored {
         data_dir: &Path,
         settings: StoreSettings,
     ) -> Result<(OpenedStore, Option<JoinHandle<()>>), StoreError> {
-        let Self { lock, publisher, archiver, segment_age, .. } = self;
+        let Self { lock, publisher, archiver, .. } = self;
         let state = publisher.state();
         let archived = archiver.as_ref().and_then(Archiver::latest);
-        let (archiving, task) = archiver.map(|archiver| archiver.start(segment_age)).unzip();
-        let copy = Copy { publisher, archiving, archived };
+        let (archiving, task) = archiver.map(Archiver::start).unzip();
+        let copy = StoreCopy { publisher, archiving, archived };
         let opened = Store::open_locked(lock, data_dir, settings, Some(copy))?;
         tokio::spawn(show(state, opened.store.health()));
         Ok((opened, task))
@@ -169,7 +169,7 @@ impl Restored {
 
 /// The copy of a store: the log of its shard, and the object storage for its closed segments.
 #[derive(Debug)]
-pub(crate) struct Copy {
+pub(crate) struct StoreCopy {
     pub(crate) publisher: Publisher,
     /// `None` without object storage.
     pub(crate) archiving: Option<SegmentArchiving>,
@@ -177,7 +177,7 @@ pub(crate) struct Copy {
     pub(crate) archived: Option<SegmentId>,
 }
 
-impl Copy {
+impl StoreCopy {
     /// Passes a task to the archiver, if there is object storage.
     pub(crate) fn archive(&self, task: impl FnOnce(&Publisher) -> ArchiveTask) {
         if let Some(archiving) = &self.archiving {

@@ -41,6 +41,8 @@ pub(super) struct Archiver {
     pub(super) trimmer: Trimmer,
     /// Segments that an earlier holder closed and did not upload, with the sequence numbers of their last messages.
     pub(super) closed: Vec<(SegmentId, u64)>,
+    /// The age at which a segment is closed.
+    pub(super) segment_age: Duration,
 }
 
 /// Nothing more can be uploaded: a later holder has the shard, or the place has other content.
@@ -54,7 +56,8 @@ impl Archiver {
     }
 
     /// Starts the task. It ends after the last task of a store that has ended.
-    pub(super) fn start(self, segment_age: Duration) -> (SegmentArchiving, JoinHandle<()>) {
+    pub(super) fn start(self) -> (SegmentArchiving, JoinHandle<()>) {
+        let segment_age = self.segment_age;
         let (tasks, received) = mpsc::unbounded_channel();
         let task = tokio::spawn(async move {
             // An error is logged where it happens. The node keeps its captures in NATS then.

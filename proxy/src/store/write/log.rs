@@ -13,7 +13,7 @@ use super::fsync::{SyncPolicy, Unsynced};
 use crate::common::clock;
 use crate::store::format::segment::{self, HEAD, SegmentId};
 use crate::store::read::index::Index;
-use crate::store::replica::{ArchiveTask, Copy};
+use crate::store::replica::{ArchiveTask, StoreCopy};
 use crate::store::retention::{Retention, SegmentFacts};
 use crate::store::{Event, Forgotten, PolicyChange, StoreError};
 
@@ -44,7 +44,7 @@ pub(crate) struct Log {
     /// The bytes of one system call.
     pub(crate) buffer: Vec<u8>,
     /// The copy of the log in a cluster. `None` without a cluster.
-    pub(crate) replica: Option<Copy>,
+    pub(crate) replica: Option<StoreCopy>,
 }
 
 /// The segment that is written to.
