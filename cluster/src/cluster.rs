@@ -157,7 +157,7 @@ impl Nats {
         let bucket_name = format!("rolltap-{}", self.name);
         let bucket = match self.context.get_key_value(&bucket_name).await {
             Ok(bucket) => bucket,
-            Err(_) => self.create_bucket(&bucket_name).await?,
+            Err(_) => self.create_bucket(lease_bucket(&bucket_name, self.replicas)).await?,
         };
         let ends = Instant::now() + CREATE_TIMEOUT;
         let record = loop {
@@ -178,33 +178,34 @@ impl Nats {
         Ok(Cluster { nats: self, bucket, id: record.id })
     }
 
-    async fn create_bucket(&self, name: &str) -> Result<Store, ClusterError> {
-        let config = kv::Config {
-            bucket: name.to_owned(),
-            description: "The leases of a rolltap cluster".to_owned(),
-            history: 1,
-            num_replicas: self.replicas,
-            storage: stream::StorageType::File,
-            ..kv::Config::default()
-        };
+    async fn create_bucket(&self, config: kv::Config) -> Result<Store, ClusterError> {
+        let name = config.bucket.clone();
         let created = patient(&self.context).create_key_value(config).await;
-        created.map_err(|error| self.refused("create the bucket of the cluster", &error, REPLICAS_REMEDY))
+        created.map_err(|error| self.refused(&format!("create the bucket {name}"), &error, REPLICAS_REMEDY))
     }
 
-    /// Writes the record of the cluster, or reads that of the node that came first.
+    /// Reads the record of the cluster, or writes it if this node is the first.
     async fn record(&self, bucket: &Store) -> Result<ClusterRecord, ClusterError> {
+        // A worker may read the bucket and not write to it, so the record is read first.
+        if let Some(record) = self.read_record(bucket).await? {
+            return Ok(record);
+        }
         let own = ClusterRecord { format: FORMAT, id: Uuid::now_v7(), shards: 1 };
         match bucket.create(CLUSTER_KEY, json(&own)).await {
             Ok(_) => Ok(own),
-            Err(error) if error.kind() == CreateErrorKind::AlreadyExists => self.read_record(bucket).await,
+            Err(error) if error.kind() == CreateErrorKind::AlreadyExists => {
+                let missing = || self.refused("read the record of the cluster", &"it was removed", "");
+                self.read_record(bucket).await?.ok_or_else(missing)
+            }
             Err(error) => Err(self.refused("write the record of the cluster", &error, "")),
         }
     }
 
-    async fn read_record(&self, bucket: &Store) -> Result<ClusterRecord, ClusterError> {
+    async fn read_record(&self, bucket: &Store) -> Result<Option<ClusterRecord>, ClusterError> {
         let read = bucket.get(CLUSTER_KEY).await;
         let bytes = read.map_err(|error| self.refused("read the record of the cluster", &error, ""))?;
-        serde_json::from_slice(&bytes.unwrap_or_default()).map_err(|error| ClusterError::Foreign {
+        let Some(bytes) = bytes else { return Ok(None) };
+        serde_json::from_slice(&bytes).map(Some).map_err(|error| ClusterError::Foreign {
             bucket: bucket.name.clone(),
             reason: format!("its key {CLUSTER_KEY:?} has no record of a cluster: {error}"),
         })
@@ -243,13 +244,19 @@ impl Cluster {
         self.nats.context.client().server_info().max_payload
     }
 
-    /// Opens the stream, and creates it if it is missing.
-    pub(crate) async fn stream(&self, name: String, subject: String) -> Result<stream::Stream, ClusterError> {
-        if let Ok(existing) = self.nats.context.get_stream(&name).await {
-            return Ok(existing);
-        }
+    /// The number of copies of each record.
+    pub(crate) fn replicas(&self) -> usize {
+        self.nats.replicas
+    }
+
+    /// Opens the stream of a log, and creates it if it is missing.
+    pub(crate) async fn log_stream(
+        &self,
+        name: String,
+        subject: String,
+    ) -> Result<stream::Stream, ClusterError> {
         let config = stream::Config {
-            name: name.clone(),
+            name,
             subjects: vec![subject],
             storage: stream::StorageType::File,
             num_replicas: self.nats.replicas,
@@ -260,8 +267,35 @@ impl Cluster {
             duplicate_window: Duration::ZERO,
             ..stream::Config::default()
         };
+        self.open_stream(config).await
+    }
+
+    /// Opens the stream of this name as it is, and creates it if it is missing.
+    pub(crate) async fn open_stream(&self, config: stream::Config) -> Result<stream::Stream, ClusterError> {
+        if let Some(existing) = self.find_stream(&config.name).await {
+            return Ok(existing);
+        }
+        let name = config.name.clone();
         let created = patient(&self.nats.context).get_or_create_stream(config).await;
         created.map_err(|error| self.refused(&format!("create the stream {name}"), &error, REPLICAS_REMEDY))
+    }
+
+    /// Opens the bucket of this name as it is, and creates it if it is missing.
+    pub(crate) async fn open_bucket(&self, config: kv::Config) -> Result<Store, ClusterError> {
+        match self.find_bucket(&config.bucket).await {
+            Some(existing) => Ok(existing),
+            None => self.nats.create_bucket(config).await,
+        }
+    }
+
+    /// Returns the stream of this name. `None` if it does not exist, or NATS does not answer.
+    pub(crate) async fn find_stream(&self, name: &str) -> Option<stream::Stream> {
+        self.nats.context.get_stream(name).await.ok()
+    }
+
+    /// Returns the bucket of this name. `None` if it does not exist, or NATS does not answer.
+    pub(crate) async fn find_bucket(&self, name: &str) -> Option<Store> {
+        self.nats.context.get_key_value(name).await.ok()
     }
 
     pub(crate) fn refused(
@@ -271,6 +305,17 @@ impl Cluster {
         remedy: &'static str,
     ) -> ClusterError {
         self.nats.refused(action, reason, remedy)
+    }
+}
+
+fn lease_bucket(name: &str, replicas: usize) -> kv::Config {
+    kv::Config {
+        bucket: name.to_owned(),
+        description: "The leases of a rolltap cluster".to_owned(),
+        history: 1,
+        num_replicas: replicas,
+        storage: stream::StorageType::File,
+        ..kv::Config::default()
     }
 }
 

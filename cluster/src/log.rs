@@ -76,7 +76,7 @@ impl ShardLog {
     pub async fn open(cluster: &Cluster, shard: u32) -> Result<Self, ClusterError> {
         let name = format!("rolltap-{}-shard-{shard}", cluster.name());
         let subject = format!("rolltap.{}.shard.{shard}", cluster.name());
-        let stream = cluster.stream(name, subject.clone()).await?;
+        let stream = cluster.log_stream(name, subject.clone()).await?;
         Ok(Self { cluster: cluster.clone(), stream, subject, last: 0 })
     }
 

@@ -1,4 +1,4 @@
-//! Leases and logs on real NATS servers.
+//! Leases, logs and the queue of trials on real NATS servers.
 
 #[cfg(test)]
 mod nats {
@@ -6,4 +6,5 @@ mod nats {
     mod lease;
     mod log;
     mod refused;
+    mod work;
 }

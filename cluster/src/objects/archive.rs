@@ -6,6 +6,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::archive_error::ArchiveError;
+use super::content::Content;
 use super::directory::Condition;
 use super::location::{folder_of, shard_of};
 use super::manifest::{Manifest, SegmentObject};
@@ -118,7 +119,9 @@ impl SegmentArchive {
     /// # Errors
     /// The file cannot be read, the place cannot be used, or an object of this name has another content.
     pub async fn upload(&self, number: u32, path: &Path) -> Result<SegmentObject, ArchiveError> {
-        transfer::upload(&self.storage, &self.folder(), number, path).await
+        let segment = |content: &Content| SegmentObject::new(number, content.bytes, content.sha256);
+        let key = |content: &Content| format!("{}/{}", self.folder(), segment(content).key());
+        Ok(segment(&transfer::upload(&self.storage, path, key).await?))
     }
 
     /// Writes the manifest with a new epoch. From then on, a holder of an earlier epoch can no longer write it.
@@ -178,7 +181,9 @@ impl SegmentArchive {
         destination: &Path,
         progress: &mut (dyn FnMut(u64) + Send),
     ) -> Result<(), ArchiveError> {
-        transfer::fetch(&self.storage, &self.folder(), segment, destination, progress).await
+        let key = format!("{}/{}", self.folder(), segment.key());
+        let expected = Content { sha256: segment.sha256, bytes: segment.bytes };
+        transfer::fetch(&self.storage, &key, &expected, destination, progress).await
     }
 
     /// Changes the manifest by a conditional write. If another node wrote it meanwhile, the change is applied to that one.

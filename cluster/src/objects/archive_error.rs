@@ -84,6 +84,9 @@ pub enum ArchiveError {
         "{0} does not exist, but the manifest had it; if its retention just ended, another try reads the new manifest"
     )]
     Missing(String),
+    /// An object that somebody named does not exist.
+    #[error("{0} does not exist; it was removed, or the place is another one than that of its writer")]
+    NoObject(String),
     /// An object does not have the content that the manifest describes.
     #[error(
         "{url} is damaged: expected {expected_bytes} bytes with the SHA-256 {expected}, found {found_bytes} bytes{}; \

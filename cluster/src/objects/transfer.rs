@@ -1,4 +1,4 @@
-//! Segments on their way between a file and its object.
+//! Files on their way to an object and back.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,18 +8,17 @@ use futures_util::TryStreamExt;
 use tempfile::NamedTempFile;
 
 use super::archive_error::ArchiveError;
+use super::content::Content;
 use super::digest::{Sha256, Sha256Hasher};
 use super::directory::Condition;
-use super::manifest::SegmentObject;
 use super::storage::ObjectStorage;
 
-/// Writes the content of a file as an object, unless the object exists with this content.
+/// Writes the content of a file as an object, unless the object exists with this content. `key` gives the key of a content.
 pub(super) async fn upload(
     storage: &ObjectStorage,
-    folder: &str,
-    number: u32,
     path: &Path,
-) -> Result<SegmentObject, ArchiveError> {
+    key: impl FnOnce(&Content) -> String,
+) -> Result<Content, ArchiveError> {
     let from = path.to_owned();
     let read = tokio::task::spawn_blocking(move || {
         let bytes = std::fs::read(from)?;
@@ -28,18 +27,18 @@ pub(super) async fn upload(
     });
     let read = read.await.map_err(std::io::Error::other).flatten();
     let (bytes, sha256) = read.map_err(|source| of_file("read", path, source))?;
-    let segment = SegmentObject::new(number, bytes.len() as u64, sha256);
-    let key = format!("{folder}/{}", segment.key());
+    let content = Content { bytes: bytes.len() as u64, sha256 };
+    let key = key(&content);
     if storage.write(&key, bytes, Condition::Absent).await?.is_none() {
         // An earlier attempt, or an earlier holder, wrote the object. Its name has a part of the checksum only.
-        verify(storage, &key, &segment).await?;
+        verify(storage, &key, &content).await?;
     }
-    Ok(segment)
+    Ok(content)
 }
 
-/// Reads an object, and compares its content with the manifest.
-async fn verify(storage: &ObjectStorage, key: &str, segment: &SegmentObject) -> Result<(), ArchiveError> {
-    read(storage, key, segment, |_| Ok(())).await
+/// Reads an object, and compares its content with what is expected.
+async fn verify(storage: &ObjectStorage, key: &str, expected: &Content) -> Result<(), ArchiveError> {
+    read(storage, key, expected, |_| Ok(())).await
 }
 
 /// The beginning of the name of a file that is being fetched. Such a file remains if the process dies.
@@ -49,8 +48,8 @@ pub(super) const PARTIAL: &str = ".fetch-";
 /// of each part.
 pub(super) async fn fetch(
     storage: &ObjectStorage,
-    folder: &str,
-    segment: &SegmentObject,
+    key: &str,
+    expected: &Content,
     destination: &Path,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<(), ArchiveError> {
@@ -58,8 +57,7 @@ pub(super) async fn fetch(
     let dir = destination.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // The file is for this user alone, because captures have prompts and answers.
     let mut file = tempfile::Builder::new().prefix(PARTIAL).tempfile_in(dir).map_err(failed)?;
-    let key = format!("{folder}/{}", segment.key());
-    read(storage, &key, segment, |part| {
+    read(storage, key, expected, |part| {
         // A part is small, so that it blocks the thread for a short time only.
         file.write_all(part).map_err(failed)?;
         progress(part.len() as u64);
@@ -77,23 +75,23 @@ fn persist(file: NamedTempFile, destination: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Reads an object in parts, and fails if its content is not that of the manifest.
+/// Reads an object in parts, and fails if its content is another one than expected.
 async fn read(
     storage: &ObjectStorage,
     key: &str,
-    segment: &SegmentObject,
+    expected: &Content,
     mut take: impl FnMut(&[u8]) -> Result<(), ArchiveError>,
 ) -> Result<(), ArchiveError> {
     let missing = || ArchiveError::Missing(storage.place_of(key));
     let (size, mut parts) = storage.parts(key).await?.ok_or_else(missing)?;
     let damaged = |found_bytes, found| ArchiveError::Damaged {
         url: storage.place_of(key),
-        expected_bytes: segment.bytes,
-        expected: segment.sha256,
+        expected_bytes: expected.bytes,
+        expected: expected.sha256,
         found_bytes,
         found,
     };
-    if size != segment.bytes {
+    if size != expected.bytes {
         return Err(damaged(size, None));
     }
     let (mut hasher, mut bytes) = (Sha256Hasher::default(), 0);
@@ -103,7 +101,11 @@ async fn read(
         take(&part)?;
     }
     let found = hasher.finish();
-    if bytes == segment.bytes && found == segment.sha256 { Ok(()) } else { Err(damaged(bytes, Some(found))) }
+    if bytes == expected.bytes && found == expected.sha256 {
+        Ok(())
+    } else {
+        Err(damaged(bytes, Some(found)))
+    }
 }
 
 fn of_file(action: &'static str, path: &Path, source: std::io::Error) -> ArchiveError {

@@ -1,0 +1,172 @@
+//! The worker's side: offers, and the trials that it has claimed.
+
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::PullConsumer;
+use async_nats::jetstream::{AckKind, Message};
+use bytes::Bytes;
+use futures_util::StreamExt;
+
+use super::key::TrialKey;
+use super::queue::{WorkError, WorkKind, WorkQueue, Written};
+use super::state::TrialState;
+use super::worker::WorkerId;
+
+/// The time for which a request waits for offers.
+const WAIT: Duration = Duration::from_secs(5);
+/// The time after which an offer is offered again that a worker hands back.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The offers of one kind.
+#[derive(Debug)]
+pub struct Offers {
+    queue: WorkQueue,
+    consumer: PullConsumer,
+}
+
+/// An offer that this worker took and has not claimed. If it is dropped, it is offered again after half a minute.
+#[derive(Debug)]
+pub struct Offer {
+    queue: WorkQueue,
+    message: Message,
+}
+
+/// A trial that this worker runs.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    queue: WorkQueue,
+    key: TrialKey,
+    worker: WorkerId,
+    name: String,
+    revision: u64,
+}
+
+/// The state of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimState {
+    /// The worker runs the trial.
+    Running,
+    /// The coordinator wants the trial to stop.
+    Stopping,
+    /// The coordinator has given the trial up. The result of this worker no longer counts.
+    Gone,
+}
+
+impl WorkQueue {
+    /// Opens the offers of one kind.
+    ///
+    /// # Errors
+    /// NATS does not answer, or refuses.
+    pub async fn offers(&self, kind: &WorkKind) -> Result<Offers, WorkError> {
+        Ok(Offers { queue: self.clone(), consumer: self.consumer(kind).await? })
+    }
+}
+
+impl Offers {
+    /// Waits some seconds for at most `most` offers, and gives each to `take` as it arrives.
+    ///
+    /// # Errors
+    /// NATS does not answer, or refuses. Offers that were taken before are not lost.
+    pub async fn each(&self, most: usize, mut take: impl AsyncFnMut(Offer)) -> Result<(), WorkError> {
+        let failed = |error: &dyn std::fmt::Display| WorkError::nats("take a trial from the queue", error);
+        let asked = self.consumer.batch().max_messages(most).expires(WAIT).messages().await;
+        let mut messages = asked.map_err(|error| failed(&error))?;
+        while let Some(message) = messages.next().await {
+            let message = message.map_err(|error| failed(&error))?;
+            take(Offer { queue: self.queue.clone(), message }).await;
+        }
+        Ok(())
+    }
+}
+
+impl Offer {
+    /// The document of the coordinator.
+    pub fn content(&self) -> &Bytes {
+        &self.message.payload
+    }
+
+    /// Claims the trial for this worker, and removes it from the queue. Returns `None` if another worker has claimed it
+    /// before, or the coordinator has withdrawn it.
+    ///
+    /// # Errors
+    /// NATS does not answer, or refuses. The trial is offered again then.
+    pub async fn claim(
+        self,
+        key: TrialKey,
+        worker: WorkerId,
+        name: &str,
+    ) -> Result<Option<Claim>, WorkError> {
+        let Self { queue, message } = self;
+        let state = TrialState::Running { worker, name: name.to_owned() };
+        let written = queue.write(&key, &state, 0).await?;
+        // If this acknowledgement is lost, a second worker takes the offer, and finds the claim.
+        if let Err(error) = message.ack().await {
+            tracing::debug!(error, trial = key.trial, "the offer of a claimed trial is not acknowledged");
+        }
+        Ok(match written {
+            Written::Done(revision) => Some(Claim { queue, key, worker, name: name.to_owned(), revision }),
+            Written::Conflict => None,
+        })
+    }
+
+    /// Removes an offer that no worker can read.
+    pub async fn discard(self) {
+        if let Err(error) = self.message.ack_with(AckKind::Term).await {
+            tracing::debug!(error, "an offer is not removed");
+        }
+    }
+
+    /// Hands the offer back to the queue, for other workers.
+    pub async fn hand_back(self) {
+        if let Err(error) = self.message.ack_with(AckKind::Nak(Some(AGAIN))).await {
+            tracing::debug!(error, "an offer is handed back later");
+        }
+    }
+}
+
+impl Claim {
+    /// The trial.
+    pub fn key(&self) -> &TrialKey {
+        &self.key
+    }
+
+    /// Reads the state of the claim.
+    ///
+    /// # Errors
+    /// NATS does not answer, or refuses.
+    pub async fn look(&mut self) -> Result<ClaimState, WorkError> {
+        let Some(stored) = self.queue.read(&self.key).await? else { return Ok(ClaimState::Gone) };
+        let is_own = stored.state.holder().is_some_and(|(worker, _)| worker == self.worker);
+        if !is_own {
+            return Ok(ClaimState::Gone);
+        }
+        self.revision = stored.revision;
+        Ok(match stored.state {
+            TrialState::Stopping { .. } => ClaimState::Stopping,
+            _ => ClaimState::Running,
+        })
+    }
+
+    /// Writes the final state of the trial. Returns false if the coordinator gave the trial up before: then the state has no
+    /// effect.
+    ///
+    /// # Errors
+    /// NATS does not answer, or refuses. A second call is safe.
+    pub async fn end(&mut self, state: &TrialState) -> Result<bool, WorkError> {
+        loop {
+            match self.queue.write(&self.key, state, self.revision).await? {
+                Written::Done(_) => return Ok(true),
+                // The coordinator may have asked for a stop meanwhile.
+                Written::Conflict => match self.look().await? {
+                    ClaimState::Gone => return Ok(false),
+                    ClaimState::Running | ClaimState::Stopping => {}
+                },
+            }
+        }
+    }
+
+    /// The name of the worker.
+    pub fn worker_name(&self) -> &str {
+        &self.name
+    }
+}
