@@ -1,18 +1,14 @@
-//! Settings of a node of a cluster.
+//! How commands reach a cluster: NATS, and object storage.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
 use rolltap_cluster::objects::{ObjectStorage, ObjectsUrl, S3Settings};
 use rolltap_cluster::{ClusterName, ClusterSettings, ServerAddr};
-use rolltap_proxy::NodeSettings;
-use rolltap_proxy::store::ArchiveSettings;
+use rolltap_orchestrator::job::WorkerCluster;
 use serde::Deserialize;
 
-/// The time until a segment is closed, unless the user gives another one.
-const SEGMENT_SECONDS: u64 = 300;
 /// The copies of each record, unless the user gives another number.
 const REPLICAS: usize = 3;
 
@@ -21,11 +17,12 @@ const REPLICAS: usize = 3;
 #[command(next_help_heading = "Cluster")]
 #[serde(default)]
 pub(crate) struct ClusterOptions {
-    /// Be a node of a cluster, whose nodes share the NATS servers at these URLs. [default: no cluster]
+    /// Join the cluster whose parts share the NATS servers at these URLs. [default: no cluster]
     ///
-    /// The servers need JetStream. One node of the cluster answers, and the others forward requests to it. Its captures are
-    /// in NATS, and --data is a cache. When the node dies, another takes over within seconds, with all open trials.
-    /// A URL is nats://HOST:4222 or tls://HOST:4222, and may have USER:PASSWORD@ before the host.
+    /// The servers need JetStream. A proxy is a node of the cluster: one node answers, and the others forward requests to it;
+    /// its captures are in NATS, and --data is a cache; when it dies, another takes over within seconds, with all open
+    /// trials. `rolltap run` and `rolltap serve` let the workers of the cluster run their trials, on other hosts. A URL is
+    /// nats://HOST:4222 or tls://HOST:4222, and may have USER:PASSWORD@ before the host.
     #[arg(long, env = "ROLLTAP_CLUSTER", value_name = "URL", value_delimiter = ',', hide_env_values = true)]
     pub(crate) cluster: Vec<String>,
     /// Name the cluster. Clusters with different names can share NATS servers. [default: rolltap]
@@ -33,39 +30,36 @@ pub(crate) struct ClusterOptions {
     pub(crate) cluster_name: Option<String>,
     /// Keep each record on this many NATS servers: 1, 3 or 5. [default: 3]
     ///
-    /// The first node of a cluster decides.
+    /// The first that comes decides.
     #[arg(long, env = "ROLLTAP_CLUSTER_REPLICAS", value_name = "NUMBER")]
     pub(crate) cluster_replicas: Option<usize>,
-    /// Identify the node to NATS by the credentials (.creds) or the NKey seed in this file.
+    /// Identify this process to NATS by the credentials (.creds) or the NKey seed in this file.
     #[arg(long, env = "ROLLTAP_CLUSTER_CREDENTIALS", value_name = "FILE")]
     pub(crate) cluster_credentials: Option<PathBuf>,
     /// Trust the authorities in this PEM file for NATS servers with tls. [default: those of the system]
     #[arg(long, env = "ROLLTAP_CLUSTER_CA", value_name = "FILE")]
     pub(crate) cluster_ca: Option<PathBuf>,
-    /// Upload closed segments of captures to this place, and remove them from NATS: s3://BUCKET/PREFIX or file:///DIR.
-    /// [default: NATS keeps all captures]
+    /// Use this place in object storage: s3://BUCKET/PREFIX or file:///DIR. [default: none]
     ///
-    /// All nodes have the same place. A server with the S3 protocol is configured by the variables AWS_ACCESS_KEY_ID,
-    /// AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL. `rolltap check`, `rolltap export` and `rolltap view` read
-    /// captures there.
+    /// All parts of a cluster have the same place. A proxy uploads closed segments of captures to it and removes them from
+    /// NATS, which otherwise keeps all captures. Workers need it: tasks and the folders of trials go through it. A server
+    /// with the S3 protocol is configured by the variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and
+    /// AWS_ENDPOINT_URL. `rolltap check`, `rolltap export` and `rolltap view` read captures there.
     #[arg(long, env = "ROLLTAP_CLUSTER_OBJECTS", value_name = "URL")]
     pub(crate) cluster_objects: Option<String>,
-    /// Close a segment for upload after this time, or at 64 MiB. [default: 300]
-    #[arg(long, env = "ROLLTAP_CLUSTER_SEGMENT_SECONDS", value_name = "SECONDS")]
-    pub(crate) cluster_segment_seconds: Option<u64>,
-    /// Let other nodes reach this one by this name or address of its host. [default: the addresses of --listen and --admin]
-    ///
-    /// It is needed where --listen or --admin is 0.0.0.0 or [::].
-    #[arg(long, env = "ROLLTAP_NODE_HOST", value_name = "HOST")]
-    pub(crate) node_host: Option<String>,
 }
 
 impl ClusterOptions {
-    /// Returns the settings of a node. `None` without a cluster.
+    /// Whether a cluster is given.
+    pub(crate) fn is_given(&self) -> bool {
+        !self.cluster.is_empty()
+    }
+
+    /// Returns how NATS is reached. `None` without a cluster.
     ///
     /// # Errors
     /// Fails on a wrong value, and on a setting that has no effect without `cluster`.
-    pub(crate) fn node(self) -> anyhow::Result<Option<NodeSettings>> {
+    pub(crate) fn nats(&self) -> anyhow::Result<Option<ClusterSettings>> {
         if self.cluster.is_empty() {
             let given = [
                 ("cluster_name", self.cluster_name.is_some()),
@@ -73,14 +67,11 @@ impl ClusterOptions {
                 ("cluster_credentials", self.cluster_credentials.is_some()),
                 ("cluster_ca", self.cluster_ca.is_some()),
                 ("cluster_objects", self.cluster_objects.is_some()),
-                ("node_host", self.node_host.is_some()),
             ];
-            if let Some((name, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
-                bail!(
-                    "{name} is given without cluster, which names the NATS servers, like nats://127.0.0.1:4222"
-                );
-            }
-            return Ok(None);
+            return given
+                .into_iter()
+                .find(|(_, is_given)| *is_given)
+                .map_or(Ok(None), |(name, _)| alone(name));
         }
         let server = |url: &String| {
             let parsed: Result<ServerAddr, _> = url.parse();
@@ -88,35 +79,47 @@ impl ClusterOptions {
             parsed.context("cluster: a URL of a NATS server is like nats://127.0.0.1:4222")
         };
         let servers = self.cluster.iter().map(server).collect::<anyhow::Result<_>>()?;
-        let name = self.cluster_name.map(|name| name.parse::<ClusterName>().context("cluster_name"));
+        let name = self.cluster_name.as_ref().map(|name| name.parse::<ClusterName>().context("cluster_name"));
         let replicas = self.cluster_replicas.unwrap_or(REPLICAS);
         if !matches!(replicas, 1 | 3 | 5) {
             bail!("cluster_replicas is {replicas}, and NATS keeps 1, 3 or 5 copies");
         }
-        let cluster = ClusterSettings {
+        Ok(Some(ClusterSettings {
             servers,
             name: name.transpose()?.unwrap_or_default(),
             replicas,
-            credentials: self.cluster_credentials,
-            ca_file: self.cluster_ca,
-        };
-        let archive = match self.cluster_objects {
-            Some(url) => Some(archive(&url, self.cluster_segment_seconds)?),
-            None if self.cluster_segment_seconds.is_some() => {
-                bail!("cluster_segment_seconds is given without cluster_objects, where closed segments go");
-            }
-            None => None,
-        };
-        Ok(Some(NodeSettings { cluster, archive, host: self.node_host }))
+            credentials: self.cluster_credentials.clone(),
+            ca_file: self.cluster_ca.clone(),
+        }))
+    }
+
+    /// Opens the object storage. `None` if none is given. No request is sent yet.
+    ///
+    /// # Errors
+    /// Fails on a wrong URL, and if a variable of S3 is missing.
+    pub(crate) fn objects(&self) -> anyhow::Result<Option<ObjectStorage>> {
+        let Some(url) = &self.cluster_objects else { return Ok(None) };
+        let url: ObjectsUrl = url.parse().context("cluster_objects")?;
+        Ok(Some(ObjectStorage::open(&url, &S3Settings::from_env()).context("cluster_objects")?))
+    }
+
+    /// Returns the cluster whose workers run trials. `None` without a cluster.
+    ///
+    /// # Errors
+    /// Fails as [`Self::nats`] and [`Self::objects`] do, and without object storage.
+    pub(crate) fn workers(&self) -> anyhow::Result<Option<WorkerCluster>> {
+        let Some(nats) = self.nats()? else { return Ok(None) };
+        let objects = self.objects()?.context(
+            "cluster is given without cluster_objects: tasks and the folders of trials go through object storage; give \
+             s3://BUCKET/PREFIX, or file:///DIR on a file system that all hosts share",
+        )?;
+        Ok(Some(WorkerCluster { nats, objects }))
     }
 }
 
-/// Opens the object storage. No request is sent yet.
-fn archive(url: &str, seconds: Option<u64>) -> anyhow::Result<ArchiveSettings> {
-    let url: ObjectsUrl = url.parse().context("cluster_objects")?;
-    let storage = ObjectStorage::open(&url, &S3Settings::from_env()).context("cluster_objects")?;
-    let segment_age = Duration::from_secs(seconds.unwrap_or(SEGMENT_SECONDS).max(1));
-    Ok(ArchiveSettings { storage, segment_age })
+/// The error of a setting that has no effect without `cluster`.
+pub(crate) fn alone<T>(name: &str) -> anyhow::Result<T> {
+    bail!("{name} is given without cluster, which names the NATS servers, like nats://127.0.0.1:4222")
 }
 
 #[cfg(test)]
@@ -129,18 +132,29 @@ mod tests {
 
     #[test]
     fn a_cluster_has_servers_a_name_and_replicas() {
-        assert!(ClusterOptions::default().node().unwrap().is_none());
-        let node = options("nats://127.0.0.1:4222").node().unwrap().unwrap();
-        assert_eq!((node.cluster.name.to_string(), node.cluster.replicas), ("rolltap".to_owned(), 3));
+        assert!(ClusterOptions::default().nats().unwrap().is_none());
+        let nats = options("nats://127.0.0.1:4222").nats().unwrap().unwrap();
+        assert_eq!((nats.name.to_string(), nats.replicas), ("rolltap".to_owned(), 3));
+    }
+
+    #[test]
+    fn workers_need_object_storage() {
+        let without = options("nats://127.0.0.1:4222").workers().unwrap_err();
+        assert!(without.to_string().contains("cluster_objects"), "{without}");
+        let with = ClusterOptions {
+            cluster_objects: Some("file:///tmp/objects".to_owned()),
+            ..options("nats://127.0.0.1:4222")
+        };
+        assert!(with.workers().unwrap().is_some());
     }
 
     #[test]
     fn wrong_values_are_named_and_passwords_are_not() {
-        let error = |options: ClusterOptions| format!("{:#}", options.node().unwrap_err());
+        let error = |options: ClusterOptions| format!("{:#}", options.nats().unwrap_err());
         let wrong = error(options("http://user:secret@127.0.0.1:x"));
         assert!(wrong.contains("nats://127.0.0.1:4222") && !wrong.contains("secret"), "{wrong}");
-        let lonely = ClusterOptions { node_host: Some("a".to_owned()), ..ClusterOptions::default() };
-        assert!(error(lonely).starts_with("node_host is given without cluster"));
+        let lonely = ClusterOptions { cluster_name: Some("a".to_owned()), ..ClusterOptions::default() };
+        assert!(error(lonely).starts_with("cluster_name is given without cluster"));
         let replicas = ClusterOptions { cluster_replicas: Some(2), ..options("nats://a") };
         assert!(error(replicas).contains("1, 3 or 5"));
         let name = ClusterOptions { cluster_name: Some("a.b".to_owned()), ..options("nats://a") };

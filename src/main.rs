@@ -37,6 +37,7 @@ mod terminal;
 mod token_file;
 mod trace_options;
 mod view;
+mod worker;
 
 use std::num::NonZero;
 use std::process::ExitCode;
@@ -95,6 +96,7 @@ enum Command {
     AdminToken(admin_token::Arguments),
     Run(Box<run::Arguments>),
     Serve(Box<serve::Arguments>),
+    Worker(Box<worker::Arguments>),
     Submit(Box<submit::Arguments>),
     Submissions(submissions::Arguments),
     Resume(Box<resume::Arguments>),
@@ -116,7 +118,10 @@ enum Command {
 impl Command {
     /// Whether the log of the command is useful at level info while it runs.
     fn tells(&self) -> bool {
-        matches!(self, Self::Proxy(_) | Self::Sim(_) | Self::Agent(_) | Self::Env(_) | Self::Serve(_))
+        matches!(
+            self,
+            Self::Proxy(_) | Self::Sim(_) | Self::Agent(_) | Self::Env(_) | Self::Serve(_) | Self::Worker(_)
+        )
     }
 
     /// Whether an option of the command turns on all details of the log.
@@ -169,6 +174,7 @@ async fn execute(command: Command) -> anyhow::Result<Outcome> {
         Command::AdminToken(arguments) => admin_token::run(&arguments),
         Command::Run(arguments) => Box::pin(run::run(*arguments)).await,
         Command::Serve(arguments) => Box::pin(serve::run(*arguments)).await,
+        Command::Worker(arguments) => Box::pin(worker::run(*arguments)).await,
         Command::Submit(arguments) => Box::pin(submit::run(*arguments)).await,
         Command::Submissions(arguments) => Box::pin(submissions::run(arguments)).await,
         Command::Regrade(arguments) => Box::pin(regrade::run(*arguments)).await,

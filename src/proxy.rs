@@ -2,6 +2,7 @@
 
 mod config;
 mod node;
+mod node_options;
 mod options;
 mod resolve;
 mod tables;

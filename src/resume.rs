@@ -9,7 +9,7 @@ pub(crate) struct Arguments(run::Arguments);
 
 /// The options that may differ from the job's. The help of `rolltap resume` lists no other. Any other option is parsed
 /// and compared with the job's configuration, so that an error has both values.
-const SHOWN: [&str; 22] = [
+const SHOWN: [&str; 28] = [
     "resume",
     "concurrency",
     "n_concurrent_per_task",
@@ -32,6 +32,12 @@ const SHOWN: [&str; 22] = [
     "listen",
     "public_url",
     "no_preflight",
+    "cluster",
+    "cluster_name",
+    "cluster_replicas",
+    "cluster_credentials",
+    "cluster_ca",
+    "cluster_objects",
 ];
 
 const ABOUT: &str = "Resume a job that was interrupted, with its own configuration";

@@ -6,16 +6,17 @@ mod harbor_table;
 mod options;
 mod print_config;
 
-use std::path::{Path, PathBuf};
+use std::num::NonZeroUsize;
+use std::path::Path;
 
 use anyhow::Context;
 use rolltap_orchestrator::agents::AgentOptions;
 use rolltap_orchestrator::job::config::{AgentDefaults, AgentEntry, JobConfig, JobFile, OwnConfig};
 use rolltap_orchestrator::job::{
-    JobSettings, Outline, Progress, ProxyChoice, PublicPlace, RewardRules, Upstreams, run_job, tasks,
+    JobSettings, Outline, Progress, ProxyChoice, PublicPlace, Upstreams, run_job, tasks,
 };
+use rolltap_orchestrator::trial::Events;
 use rolltap_orchestrator::trial::runner::harbor::HarborSettings;
-use rolltap_orchestrator::trial::{Events, TaskOverrides};
 use rolltap_proxy::{Address, PlaneTls};
 
 pub(crate) use self::env_file::load as load_env_file;
@@ -28,6 +29,9 @@ use crate::connection_options::{admin_tls, warn_of_plain_text};
 use crate::option_values::Concurrency;
 use crate::token_file::read_token;
 use crate::{Outcome, terminal};
+
+/// The number of trials that a job offers to workers at once, unless the user gives another one.
+const OFFERED: usize = 1_000;
 
 pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<Outcome> {
     let file = job_file(&arguments)?;
@@ -112,6 +116,10 @@ fn with_flags(mut file: JobFile, arguments: &mut Arguments) -> anyhow::Result<Jo
     if let Some(Concurrency { most, is_auto }) = arguments.concurrency {
         (job.n_concurrent_trials, own.auto_concurrency) = (Some(most), is_auto);
     }
+    if arguments.cluster.is_given() {
+        // The slots of the workers are the limit.
+        job.n_concurrent_trials = job.n_concurrent_trials.or(NonZeroUsize::new(OFFERED));
+    }
     job.jobs_dir = arguments.jobs_dir.take().or(job.jobs_dir.take());
     job.job_name = arguments.job_name.take().or(job.job_name.take());
     job.timeout_multiplier = arguments.timeout_multiplier.or(job.timeout_multiplier);
@@ -181,11 +189,6 @@ async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyho
     };
     let agents = job.job_agents(&defaults)?;
     let history = arguments.prompts.history;
-    let timeouts = job.timeouts(&own);
-    let per_task = own.n_concurrent_per_task;
-    let max_empty_trials = own.max_empty_trials.unwrap_or(JobSettings::DEFAULT_MAX_EMPTY_TRIALS);
-    let reward_rules = RewardRules { all: own.reward.clone(), of_tasks: own.task_rewards.clone() };
-    let sampling = own.sampling.clone().unwrap_or_default();
     let harbor = HarborSettings {
         python: arguments.harbor_python.clone(),
         environment_type: arguments
@@ -194,41 +197,13 @@ async fn settings(job: JobConfig, own: OwnConfig, arguments: Arguments) -> anyho
             .unwrap_or_else(|| HarborSettings::default().environment_type),
         environment_kwargs: arguments.harbor_env_kwarg.iter().cloned().collect(),
     };
-    let (skip_invalid, kill_agent_processes) = (own.skip_invalid, own.kill_agent_processes);
-    let (messages, auto_concurrency) = (own.messages, own.auto_concurrency);
     let preflight = !arguments.no_preflight && own.preflight.unwrap_or(true);
     let traces = arguments.traces.clone().settings()?;
-    let proxy = proxy(&job, own, arguments)?;
+    let cluster = arguments.cluster.clone().workers()?;
+    let proxy = proxy(&job, own.clone(), arguments)?;
     let found = tasks::find(&job, runner).await?;
-    Ok(JobSettings {
-        overrides: TaskOverrides { kill_agent_processes, ..job.overrides()? },
-        samples: job.samples(),
-        concurrency: job.concurrency(),
-        auto_concurrency,
-        per_task,
-        max_empty_trials,
-        metrics: job.job_metrics(),
-        unusable: found.unusable,
-        skip_invalid,
-        messages,
-        reward_rules,
-        harbor,
-        force_build: job.environment.force_build,
-        retry: job.retry,
-        job_name: job.job_name,
-        preflight,
-        history,
-        sampling,
-        timeouts,
-        traces,
-        ..JobSettings::new(
-            found.tasks,
-            agents,
-            environment,
-            job.jobs_dir.unwrap_or_else(|| PathBuf::from("jobs")),
-            proxy,
-        )
-    })
+    let settings = JobSettings::of_file(JobFile { job, own }, agents, found, proxy)?;
+    Ok(JobSettings { harbor, preflight, history, traces, cluster, ..settings })
 }
 
 fn proxy(job: &JobConfig, own: OwnConfig, arguments: Arguments) -> anyhow::Result<ProxyChoice> {

@@ -121,17 +121,34 @@ pub(crate) fn cancelled_by_signals() -> anyhow::Result<Cancellation> {
     Ok(cancelled_by(StopSignals::listen()?))
 }
 
+/// Drains a worker at Ctrl-C or SIGTERM. The first signal lets its trials end, and the second gives them back.
+pub(crate) fn drained_by_signals() -> anyhow::Result<Cancellation> {
+    const NOTES: [&str; 2] = [
+        "draining: running trials end, and no further trial begins; once more to give them back",
+        "giving back: running trials are cancelled, and other workers begin them anew",
+    ];
+    Ok(escalated_by(StopSignals::listen()?, NOTES))
+}
+
 /// Cancels a job at these signals, like [`cancelled_by_signals`].
-pub(crate) fn cancelled_by(mut signals: StopSignals) -> Cancellation {
+pub(crate) fn cancelled_by(signals: StopSignals) -> Cancellation {
+    const NOTES: [&str; 2] = [
+        "stopping: running trials are cancelled and cleaned up; once more to hurry",
+        "hurrying: logs and rollouts are not collected any more, environments are still removed",
+    ];
+    escalated_by(signals, NOTES)
+}
+
+/// Takes a step of the cancellation at each signal, and prints its note.
+fn escalated_by(mut signals: StopSignals, notes: [&'static str; 2]) -> Cancellation {
     let cancellation = Cancellation::default();
     let escalating = cancellation.clone();
     tokio::spawn(async move {
-        signals.next().await;
-        note("stopping: running trials are cancelled and cleaned up; once more to hurry");
-        escalating.escalate();
-        signals.next().await;
-        note("hurrying: logs and rollouts are not collected any more, environments are still removed");
-        escalating.escalate();
+        for text in notes {
+            signals.next().await;
+            note(text);
+            escalating.escalate();
+        }
     });
     cancellation
 }

@@ -21,9 +21,9 @@ mod seen;
 mod state;
 mod worker;
 
-pub use claim::{Claim, ClaimState, Offer, Offers};
+pub use claim::{Claim, ClaimState, Offer, Offers, RequestedOffers};
 pub use key::TrialKey;
 pub use monitor::{JobMonitor, TrialWatch};
-pub use queue::{WorkError, WorkKind, WorkQueue};
+pub use queue::{InvalidWorkKind, WorkError, WorkKind, WorkQueue};
 pub use state::TrialState;
 pub use worker::{Heartbeat, WorkerId, WorkerRecord};

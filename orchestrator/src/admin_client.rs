@@ -105,6 +105,11 @@ impl AdminError {
         }
     }
 
+    /// Whether the proxy has no trial of this name.
+    pub(crate) fn is_of_an_unknown_trial(&self) -> bool {
+        matches!(self, Self::Refused { status, .. } if *status == StatusCode::NOT_FOUND)
+    }
+
     /// Whether the proxy has, or may have, carried out the request.
     pub(crate) fn may_have_had_effect(&self) -> bool {
         match self {

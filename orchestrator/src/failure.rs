@@ -89,6 +89,8 @@ pub enum Cause {
     Verifier(&'static str),
     /// Another exception of Harbor, from a trial that Harbor ran.
     Harbor(ExceptionClass),
+    /// The worker of the trial fell silent, or gave the trial up. A name of rolltap: Harbor has no workers.
+    WorkerLost,
     /// The job was cancelled.
     Cancelled,
     /// rolltap itself or this host failed.
@@ -114,6 +116,7 @@ impl Cause {
             Self::UnknownApi => "UnknownApiError",
             Self::Verifier(name) => name,
             Self::Harbor(class) => class.name(),
+            Self::WorkerLost => "WorkerLostError",
             Self::Cancelled => "CancelledError",
             Self::StepSetup | Self::Internal => "RuntimeError",
         }
@@ -137,6 +140,7 @@ impl Cause {
             Self::ModelApi,
             Self::ContextWindowExceeded,
             Self::UnknownApi,
+            Self::WorkerLost,
             Self::Cancelled,
             Self::Internal,
         ];

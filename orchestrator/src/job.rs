@@ -36,7 +36,9 @@ pub mod tasks;
 pub mod tasks_check;
 mod unfinished;
 mod unusable;
+pub mod worker;
 
+pub use crate::trial::runner::workers::WorkerCluster;
 pub use error::JobError;
 pub use outline::Outline;
 pub use pass_at_k::pass_at_k;

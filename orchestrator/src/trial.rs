@@ -43,7 +43,7 @@ pub(crate) use place::TrialHost;
 pub use plan::TrialPlan;
 pub(crate) use plan::TrialRequest;
 pub(crate) use published_plane::PublishedPlane;
-pub use retry::RetryConfig;
+pub use retry::{Retries, RetryConfig};
 
 use crate::agents::Assignment;
 use crate::environment::{Environment, STOP_TIMEOUT};
@@ -92,6 +92,7 @@ pub(crate) async fn run(context: &TrialContext, plan: TrialPlan) -> TrialOutcome
             match &context.place {
                 TrialHost::Host(_) => Box::pin(trial.run()).await,
                 TrialHost::Harbor(harbor) => Box::pin(trial.run_by_harbor(Arc::clone(harbor))).await,
+                TrialHost::Workers(workers) => Box::pin(trial.run_by_workers(Arc::clone(workers))).await,
             }
         }
         Err(error) => {

@@ -8,6 +8,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use rolltap_orchestrator::common::suggest::nearest;
 
+use super::node_options::NodeOptions;
 use super::options::ProxyOptions;
 use super::tables::FileTables;
 use crate::cluster_options::ClusterOptions;
@@ -25,7 +26,8 @@ impl Args for GivenOptions {
     fn augment_args(command: Command) -> Command {
         let with_prompts = PromptOptions::augment_args(ProxyOptions::augment_args(command));
         let with_tls = PlaneTlsOptions::augment_args(UpstreamConnectionOptions::augment_args(with_prompts));
-        ClusterOptions::augment_args(TraceOptions::augment_args(with_tls))
+        let with_cluster = ClusterOptions::augment_args(TraceOptions::augment_args(with_tls));
+        NodeOptions::augment_args(with_cluster)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -33,7 +35,8 @@ impl Args for GivenOptions {
             PromptOptions::augment_args_for_update(ProxyOptions::augment_args_for_update(command));
         let with_upstream_tls = UpstreamConnectionOptions::augment_args_for_update(with_prompts);
         let with_tls = PlaneTlsOptions::augment_args_for_update(with_upstream_tls);
-        ClusterOptions::augment_args_for_update(TraceOptions::augment_args_for_update(with_tls))
+        let with_traces = TraceOptions::augment_args_for_update(with_tls);
+        NodeOptions::augment_args_for_update(ClusterOptions::augment_args_for_update(with_traces))
     }
 }
 
@@ -65,6 +68,7 @@ pub(crate) struct ProxyConfig {
     pub(super) plane_tls: PlaneTlsOptions,
     pub(super) traces: TraceOptions,
     pub(super) cluster: ClusterOptions,
+    pub(super) node: NodeOptions,
     pub(super) tables: FileTables,
 }
 
@@ -80,6 +84,7 @@ impl ProxyConfig {
         config.plane_tls.update_from_arg_matches_mut(&mut given)?;
         config.traces.update_from_arg_matches_mut(&mut given)?;
         config.cluster.update_from_arg_matches_mut(&mut given)?;
+        config.node.update_from_arg_matches_mut(&mut given)?;
         Ok(config)
     }
 
@@ -117,6 +122,7 @@ impl ProxyConfig {
             plane_tls: toml::from_str(text).map_err(wrong)?,
             traces: toml::from_str(text).map_err(wrong)?,
             cluster: toml::from_str(text).map_err(wrong)?,
+            node: toml::from_str(text).map_err(wrong)?,
             tables: toml::from_str(text).map_err(wrong)?,
         })
     }

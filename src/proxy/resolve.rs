@@ -17,8 +17,8 @@ use crate::token_file::read_token;
 impl ProxyConfig {
     /// Parses the values that are text, and reads the token file. The settings of a node are `None` without a cluster.
     pub(super) fn settings(self) -> anyhow::Result<(Settings, Option<NodeSettings>)> {
-        let Self { options, prompts, upstream_connections, plane_tls, traces, cluster, tables } = self;
-        let node = cluster.node()?;
+        let Self { options, prompts, upstream_connections, plane_tls, traces, cluster, node, tables } = self;
+        let node = node.node(&cluster)?;
         let agent_tls = plane_tls.files()?;
         let admin_tls = options.admin_tls(agent_tls.as_ref())?;
         let settings = Settings {

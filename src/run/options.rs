@@ -12,6 +12,7 @@ use rolltap_rollout::rollout::RewardRule;
 use serde_json::{Map, Value};
 
 use super::harbor_options::HarborOptions;
+use crate::cluster_options::ClusterOptions;
 use crate::connection_options::{PlaneTlsOptions, UpstreamConnectionOptions};
 use crate::option_values::{
     Concurrency, concurrency, factor, json_object, one_or_more, option, variable, whole,
@@ -47,7 +48,8 @@ pub(crate) struct Arguments {
     #[arg(short = 'k', long, visible_alias = "n-attempts", value_name = "NUMBER",
           value_parser = one_or_more::<NonZeroU32>, allow_negative_numbers = true)]
     pub(super) samples: Option<NonZeroU32>,
-    /// Run this many trials at the same time, or `auto`. A resumed job may have another number. [default: 4]
+    /// Run this many trials at the same time, or `auto`. A resumed job may have another number. [default: 4, or 1000 with
+    /// --cluster]
     ///
     /// `auto` runs as many as fit into the KV caches of the upstreams until they end, so that no turn computes its prompt
     /// again; at most 16 per core of this host. `auto:NUMBER` sets another bound.
@@ -237,6 +239,8 @@ pub(crate) struct Arguments {
     pub(super) sampling: Option<Map<String, Value>>,
     #[command(flatten)]
     pub(super) prompts: PromptOptions,
+    #[command(flatten)]
+    pub(super) cluster: ClusterOptions,
     #[command(flatten)]
     pub(super) traces: TraceOptions,
     #[command(flatten)]

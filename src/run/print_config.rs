@@ -92,6 +92,7 @@ fn left_out(arguments: &Arguments) -> Vec<&'static str> {
         ("--harbor-env-kwarg", !arguments.harbor_env_kwarg.is_empty()),
         ("--harbor-python", arguments.harbor_python.is_some()),
         ("--otlp-endpoint", arguments.traces.otlp_endpoint.is_some()),
+        ("--cluster and --cluster-objects", arguments.cluster.is_given()),
     ];
     given.into_iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| flag).collect()
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream::consumer::PullConsumer;
+use async_nats::jetstream::consumer::pull::Batch;
 use async_nats::jetstream::{AckKind, Message};
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -14,6 +16,8 @@ use super::worker::WorkerId;
 
 /// The time for which a request waits for offers.
 const WAIT: Duration = Duration::from_secs(5);
+/// The action of errors.
+const TAKE: &str = "take a trial from the queue";
 /// The time after which an offer is offered again that a worker hands back.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -22,6 +26,13 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub struct Offers {
     queue: WorkQueue,
     consumer: PullConsumer,
+}
+
+/// The offers that arrive for one request.
+#[expect(missing_debug_implementations, reason = "the client library's type has none")]
+pub struct RequestedOffers {
+    queue: WorkQueue,
+    messages: Batch,
 }
 
 /// An offer that this worker took and has not claimed. If it is dropped, it is offered again after half a minute.
@@ -63,23 +74,36 @@ impl WorkQueue {
 }
 
 impl Offers {
-    /// Waits some seconds for at most `most` offers, and gives each to `take` as it arrives.
+    /// Asks for at most `most` offers. The request ends after some seconds.
     ///
     /// # Errors
-    /// NATS does not answer, or refuses. Offers that were taken before are not lost.
-    pub async fn each(&self, most: usize, mut take: impl AsyncFnMut(Offer)) -> Result<(), WorkError> {
-        let failed = |error: &dyn std::fmt::Display| WorkError::nats("take a trial from the queue", error);
-        let asked = self.consumer.batch().max_messages(most).expires(WAIT).messages().await;
-        let mut messages = asked.map_err(|error| failed(&error))?;
-        while let Some(message) = messages.next().await {
-            let message = message.map_err(|error| failed(&error))?;
-            take(Offer { queue: self.queue.clone(), message }).await;
-        }
-        Ok(())
+    /// NATS does not answer, or refuses.
+    pub async fn request(&self, most: usize) -> Result<RequestedOffers, WorkError> {
+        let messages = self.consumer.batch().max_messages(most).expires(WAIT).messages().await;
+        let messages = messages.map_err(|error| WorkError::nats(TAKE, error))?;
+        Ok(RequestedOffers { queue: self.queue.clone(), messages })
+    }
+}
+
+impl RequestedOffers {
+    /// Waits for the next offer. Returns `None` at the end of the request.
+    ///
+    /// # Errors
+    /// NATS does not answer, or refuses. Earlier offers are not lost.
+    pub async fn next(&mut self) -> Result<Option<Offer>, WorkError> {
+        let Some(message) = self.messages.next().await else { return Ok(None) };
+        let message = message.map_err(|error| WorkError::nats(TAKE, error))?;
+        Ok(Some(Offer { queue: self.queue.clone(), message }))
     }
 }
 
 impl Offer {
+    /// The trial of the offer. `None` for a message that is no offer.
+    pub fn key(&self) -> Option<TrialKey> {
+        let id = self.message.headers.as_ref()?.get(NATS_MESSAGE_ID)?;
+        TrialKey::parse(id.as_str())
+    }
+
     /// The document of the coordinator.
     pub fn content(&self) -> &Bytes {
         &self.message.payload

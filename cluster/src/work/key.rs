@@ -19,6 +19,12 @@ impl TrialKey {
         format!("trial.{job}.")
     }
 
+    /// Reads a key. `None` for a text that is no key of a trial.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let job = text.strip_prefix("trial.")?.split('.').next()?.parse().ok()?;
+        Self::of_job(job, text)
+    }
+
     /// Returns the trial of a key of this job. `None` for another key.
     pub(super) fn of_job(job: Uuid, key: &str) -> Option<Self> {
         let trial = key.strip_prefix(&Self::prefix(job))?;
@@ -45,5 +51,9 @@ mod tests {
         assert_eq!(key.to_string(), format!("trial.{job}.a=2E=2Eb__x=2Ey"));
         assert_eq!(TrialKey::of_job(job, &key.to_string()), Some(key.clone()));
         assert_eq!(TrialKey::of_job(Uuid::nil(), &key.to_string()), None);
+        assert_eq!(TrialKey::parse(&key.to_string()), Some(key));
+        for bad in ["", "trial.", "trial.x.y", "worker.1"] {
+            assert_eq!(TrialKey::parse(bad), None, "{bad}");
+        }
     }
 }

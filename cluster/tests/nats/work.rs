@@ -45,13 +45,17 @@ impl Worker {
 
     /// Takes the offers that are in the queue.
     async fn take(&self, most: usize) -> Vec<Offer> {
+        let mut requested = self.queue.offers(&kind()).await.unwrap().request(most).await.unwrap();
         let mut taken = Vec::new();
-        self.queue.offers(&kind()).await.unwrap().each(most, async |offer| taken.push(offer)).await.unwrap();
+        while let Some(offer) = requested.next().await.unwrap() {
+            taken.push(offer);
+        }
         taken
     }
 
     async fn claim(&self, offer: Offer) -> Option<Claim> {
         let trial = String::from_utf8(offer.content().to_vec()).unwrap();
+        assert_eq!(offer.key().unwrap().job, JOB);
         offer.claim(TrialKey { job: JOB, trial }, self.id, "worker").await.unwrap()
     }
 

@@ -14,6 +14,9 @@ pub(super) fn check(settings: &JobSettings) -> Result<(), JobError> {
         return Err(JobError::AutoConcurrency);
     }
     check_sampling(&settings.sampling)?;
+    if settings.cluster.is_some() {
+        fits_workers(settings)?;
+    }
     settings.timeouts.check()?;
     settings.reward_rules.check(&settings.tasks)?;
     job_fits_environment(settings)?;
@@ -27,6 +30,38 @@ fn trials_can_be_meant(settings: &JobSettings) -> Result<(), JobError> {
     // A mistyped `-k` would otherwise plan millions of trials.
     if trials > JobSettings::MAX_TRIALS {
         return Err(JobError::TooManyTrials { tasks, agents, samples, trials });
+    }
+    Ok(())
+}
+
+/// Checks that workers on other hosts can run the trials.
+fn fits_workers(settings: &JobSettings) -> Result<(), JobError> {
+    let refuse = |why: String| Err(JobError::NotForWorkers(why));
+    if settings.environment == EnvironmentKind::Harbor {
+        return refuse("--cluster runs trials in docker or local, not in harbor".to_owned());
+    }
+    if matches!(settings.proxy, ProxyChoice::Embedded { public: None, .. }) {
+        return refuse(
+            "agents on workers must reach the proxy: give a running proxy as --proxy, or to rolltap serve --listen and \
+             --public-url"
+                .to_owned(),
+        );
+    }
+    for agent in &settings.agents {
+        if matches!(agent.spec, AgentSpec::Installed(_)) && agent.asked.contains('/') {
+            return refuse(format!(
+                "agent {} is defined in a file of this host, which workers do not have: use an agent that `rolltap agents` \
+                 lists, or run without --cluster",
+                agent.asked
+            ));
+        }
+        if let Some(skill) = agent.skills.first() {
+            return refuse(format!(
+                "skill {} is a directory of this host, which workers do not have: put it into the tasks, or run without \
+                 --cluster",
+                skill.name
+            ));
+        }
     }
     Ok(())
 }

@@ -202,7 +202,7 @@ impl Dispatcher {
         let wait = self.context.retry.wait(outcome, plan.retries)?;
         let number = plan.attempt.checked_add(1)?;
         let mut next = plan::trial(plan, self.job_id, plan.sample_index, number).ok()?;
-        next.retries = plan.retries.saturating_add(1);
+        next.retries = plan.retries.after(outcome);
         if outcome.opened {
             next.supersedes.push((outcome.name.clone(), outcome.reward_to_put()));
         }

@@ -13,6 +13,7 @@ use crate::failure::InvalidTimeout;
 use crate::job_dir::JobDirError;
 use crate::task::MissingVariables;
 use crate::trial::runner::harbor::HarborError;
+use crate::trial::runner::workers::WorkersError;
 
 /// Why a job did not start. Errors after the start are in the job's report.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +43,12 @@ pub enum JobError {
          --upstream, without --proxy, or give a number"
     )]
     AutoConcurrency,
+    /// The cluster cannot be used.
+    #[error("cannot run trials on workers")]
+    Workers(#[from] WorkersError),
+    /// A part of the job cannot be sent to workers.
+    #[error("{0}")]
+    NotForWorkers(String),
     /// A key that is to override those of requests is not a key of requests.
     #[error(transparent)]
     Sampling(#[from] InvalidSampling),

@@ -8,6 +8,7 @@ use axum::Router;
 use jiff::Timestamp;
 use rolltap_proxy::SubmissionDesk;
 use rolltap_proxy::traces::{Exporting, Tracer};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::proxy::{JobProxy, ProxyExtras};
 use super::{JobError, JobSettings, Progress};
@@ -38,6 +39,8 @@ pub(super) struct JobParts {
     pub(super) proxy: JobProxy,
     /// Sends the spans of trials. `None` if traces are off.
     exporting: Option<Exporting>,
+    /// Writes to the log how many workers there are. `None` if there are none.
+    _noting: Option<AbortOnDropHandle<()>>,
 }
 
 /// The admin plane of an embedded proxy that others may call.
@@ -57,7 +60,8 @@ impl JobParts {
         let log = Log::create(&dir.log()).map_err(write(dir.log()))?;
         let (tracer, exporting) = settings.traces.clone().map(Tracer::start).transpose()?.unzip();
         let label = JobLabel::new(records.job_name());
-        let place = TrialHost::connect(&settings, first, &label, &dir, progress.activities()).await?;
+        let place =
+            TrialHost::connect(&settings, first, (&label, &dir), records, progress.activities()).await?;
         let traces = settings.traces.clone();
         let extras = ProxyExtras { traces, served, admits_trials: settings.auto_concurrency };
         let started = JobProxy::start(settings.proxy, place.bind_address(), dir.data(), extras).await;
@@ -79,17 +83,25 @@ impl JobParts {
             history: settings.history,
             messages: settings.messages,
             retry: settings.retry,
+            leaves_rewards: false,
             events: Arc::clone(&progress.events),
             tracer,
             records: records.trials().clone(),
             cancellation,
         };
-        Ok(Self { context: Arc::new(context), proxy, exporting })
+        let noting = match &context.place {
+            TrialHost::Workers(workers) => {
+                let log = Log::create(&context.dir.log()).map_err(write(context.dir.log()))?;
+                Some(workers.note(move |line| log.line(line)))
+            }
+            TrialHost::Host(_) | TrialHost::Harbor(_) => None,
+        };
+        Ok(Self { context: Arc::new(context), proxy, exporting, _noting: noting })
     }
 
     /// Stops the parts. No trial runs any more. Returns and logs the problems, after these earlier ones.
     pub(super) async fn stop(self, mut problems: Vec<String>) -> Vec<String> {
-        let Self { context, proxy, exporting } = self;
+        let Self { context, proxy, exporting, _noting } = self;
         problems.extend(proxy.stop().await);
         if let Some(exporting) = exporting {
             exporting.finish().await;

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use super::{JobError, JobSettings, ProxyChoice};
 use crate::common::activity::Activities;
 use crate::environment::{EnvironmentKind, Host, JobLabel, warn_of_missing_sandbox};
+use crate::job::records::Records;
 use crate::job_dir::JobDir;
 use crate::trial::runner::harbor::{Harbor, HarborJob};
+use crate::trial::runner::workers::Workers;
 use crate::trial::{TrialHost, TrialPlan};
 
 impl TrialHost {
@@ -16,11 +18,17 @@ impl TrialHost {
     pub(super) async fn connect(
         settings: &JobSettings,
         plans: &[&TrialPlan],
-        label: &JobLabel,
-        dir: &JobDir,
+        (label, dir): (&JobLabel, &JobDir),
+        records: &Records,
         activities: &Activities,
     ) -> Result<Self, JobError> {
         let kind = settings.environment;
+        if let Some(cluster) = &settings.cluster {
+            let _connecting = activities.begin("connecting", "to the cluster");
+            let job = (records.job_id(), records.job_name());
+            let workers = Workers::start(cluster, kind, job, records.job_config()).await?;
+            return Ok(Self::Workers(Arc::new(workers)));
+        }
         if kind == EnvironmentKind::Harbor {
             let env = settings.overrides.environment_env()?;
             let harbor = Harbor::start(&harbors(settings, env, plans), label, dir).await?;

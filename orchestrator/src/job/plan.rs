@@ -14,7 +14,7 @@ use super::{JobError, RewardRules};
 use crate::failure::TimeoutPolicy;
 use crate::task::TaskFiles;
 use crate::trial::JobAgent;
-use crate::trial::{TrialExtras, TrialPlan, TrialRequest};
+use crate::trial::{Retries, TrialExtras, TrialPlan, TrialRequest};
 
 /// The maximum number of characters of a task's name in a trial's name, as in Harbor.
 const TASK_PART: usize = 32;
@@ -95,7 +95,7 @@ impl Planner<'_> {
                 extras: Arc::new(agent.adds_to(self.extras)),
                 reward_rule: reward_rule.clone(),
                 request: Arc::clone(self.request),
-                retries: 0,
+                retries: Retries::default(),
                 supersedes: Vec::new(),
             })
         };
@@ -135,7 +135,7 @@ pub(super) fn trial(
         name,
         sample_index,
         attempt,
-        retries: 0,
+        retries: Retries::default(),
         supersedes: Vec::new(),
         ..of_group.clone()
     })

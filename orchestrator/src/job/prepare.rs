@@ -66,7 +66,7 @@ impl Prepared {
         let remaining = match &left {
             Some(left) => {
                 left.is_of(dir, records.job_config())?;
-                left.sort(dir, &groups)?
+                left.sort(dir, &groups, settings.cluster.is_some())?
             }
             None => {
                 Remaining { plans: groups.into_iter().map(Stretch::group).collect(), ..Remaining::default() }

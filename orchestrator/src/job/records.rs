@@ -71,7 +71,12 @@ impl Records {
             job.insert(key.to_owned(), value);
         }
         Self {
-            trials: TrialRecords { job_id, job_dir: dir.path().display().to_string(), shared },
+            trials: TrialRecords {
+                job_id,
+                job_dir: dir.path().display().to_string(),
+                shared,
+                on_workers: settings.cluster.is_some(),
+            },
             job_name: job_name.to_owned(),
             job: Value::Object(job),
             metrics: settings.metrics.clone(),

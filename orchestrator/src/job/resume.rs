@@ -37,6 +37,8 @@ pub(super) struct Left {
 struct LeftTrial {
     name: TrialId,
     attempt: u32,
+    /// Whether a worker may still run it.
+    on_workers: bool,
     result: Option<Value>,
 }
 
@@ -118,7 +120,12 @@ impl Left {
         });
         self.checksums.extend(checksum);
         let attempt = u32::try_from(attempt).unwrap_or(u32::MAX);
-        self.trials.entry((group.to_owned(), sample)).or_default().push(LeftTrial { name, attempt, result });
+        self.trials.entry((group.to_owned(), sample)).or_default().push(LeftTrial {
+            name,
+            attempt,
+            on_workers: own.and_then(|own| own.get("on_workers")?.as_bool()).unwrap_or(false),
+            result,
+        });
         Ok(())
     }
 
@@ -154,8 +161,14 @@ impl Left {
         }
     }
 
-    /// Sorts the samples of the job by their state. Each group is represented by its first trial.
-    pub(super) fn sort(&self, dir: &JobDir, groups: &[TrialPlan]) -> Result<Remaining, ResumeError> {
+    /// Sorts the samples of the job by their state. Each group is represented by its first trial. If workers run the job,
+    /// trials that it left with workers continue there.
+    pub(super) fn sort(
+        &self,
+        dir: &JobDir,
+        groups: &[TrialPlan],
+        on_workers: bool,
+    ) -> Result<Remaining, ResumeError> {
         let mut remaining = Remaining::default();
         for group in groups {
             let id = group.group_id.to_string();
@@ -168,7 +181,12 @@ impl Left {
                 match self.trials.get(&(id.clone(), u64::from(sample))).and_then(|tried| tried.split_last()) {
                     Some((last, earlier)) => {
                         let plan = plan::trial(group, self.job_id, sample, 0)?;
-                        self.sort_tried(&plan, last, earlier, &mut remaining)?;
+                        if on_workers && last.may_run_on_a_worker() {
+                            earlier.iter().for_each(|trial| remaining.supersede(&plan, trial));
+                            remaining.plans.push(Stretch::one(last.again(&plan, earlier)));
+                        } else {
+                            self.sort_tried(&plan, last, earlier, &mut remaining)?;
+                        }
                     }
                     None => remaining.add_untried(group, self.job_id, sample)?,
                 }
@@ -222,6 +240,16 @@ impl Remaining {
 }
 
 impl LeftTrial {
+    fn may_run_on_a_worker(&self) -> bool {
+        self.on_workers && self.result.is_none()
+    }
+
+    /// Returns the plan of the same attempt.
+    fn again(&self, plan: &TrialPlan, earlier: &[Self]) -> TrialPlan {
+        let supersedes = earlier.iter().map(|trial| trial.name_and_reward(plan)).collect();
+        TrialPlan { supersedes, ..self.plan(plan) }
+    }
+
     fn plan(&self, plan: &TrialPlan) -> TrialPlan {
         TrialPlan { name: self.name.clone(), attempt: self.attempt, ..plan.clone() }
     }

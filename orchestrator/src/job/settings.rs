@@ -11,12 +11,13 @@ use rolltap_proxy::{
 };
 use serde_json::{Map, Value};
 
-use super::config::{Metric, RetryConfig};
-use super::tasks::JobTask;
+use super::config::{JobFile, Metric, RetryConfig, SettingsError};
+use super::tasks::{Found, JobTask};
 use super::{RewardRules, UnusableTask};
 use crate::environment::EnvironmentKind;
 use crate::failure::TimeoutPolicy;
 use crate::trial::runner::harbor::HarborSettings;
+use crate::trial::runner::workers::WorkerCluster;
 use crate::trial::{JobAgent, TaskOverrides};
 
 /// The settings of a job.
@@ -72,6 +73,8 @@ pub struct JobSettings {
     pub timeouts: TimeoutPolicy,
     /// Whether the rollout files have the messages of each call. Each call repeats the messages before it.
     pub messages: bool,
+    /// The cluster whose workers run the trials. `None` for trials on this host.
+    pub cluster: Option<WorkerCluster>,
     /// Where spans of trials go, and of calls through an embedded proxy. `None` makes no spans.
     pub traces: Option<TraceSettings>,
 }
@@ -118,8 +121,46 @@ impl JobSettings {
             history: None,
             sampling: Map::new(),
             timeouts: TimeoutPolicy::default(),
+            cluster: None,
             traces: None,
         }
+    }
+}
+
+impl JobSettings {
+    /// Returns the settings of a job's file, with these agents and tasks and this proxy.
+    ///
+    /// # Errors
+    /// Fails for an environment that rolltap does not have, and if a file with instructions cannot be read.
+    pub fn of_file(
+        JobFile { job, own }: JobFile,
+        agents: Vec<JobAgent>,
+        found: Found,
+        proxy: ProxyChoice,
+    ) -> Result<Self, SettingsError> {
+        let environment = job.environment_kind(&own)?;
+        let overrides = TaskOverrides { kill_agent_processes: own.kill_agent_processes, ..job.overrides()? };
+        let jobs_dir = job.jobs_dir.clone().unwrap_or_else(|| PathBuf::from("jobs"));
+        Ok(Self {
+            overrides,
+            samples: job.samples(),
+            concurrency: job.concurrency(),
+            auto_concurrency: own.auto_concurrency,
+            per_task: own.n_concurrent_per_task,
+            max_empty_trials: own.max_empty_trials.unwrap_or(Self::DEFAULT_MAX_EMPTY_TRIALS),
+            metrics: job.job_metrics(),
+            timeouts: job.timeouts(&own),
+            unusable: found.unusable,
+            skip_invalid: own.skip_invalid,
+            messages: own.messages,
+            reward_rules: RewardRules { all: own.reward, of_tasks: own.task_rewards },
+            history: own.history,
+            sampling: own.sampling.unwrap_or_default(),
+            force_build: job.environment.force_build,
+            retry: job.retry,
+            job_name: job.job_name,
+            ..Self::new(found.tasks, agents, environment, jobs_dir, proxy)
+        })
     }
 }
 

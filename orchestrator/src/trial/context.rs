@@ -29,6 +29,8 @@ pub(crate) struct TrialContext {
     /// Whether the job's rollout files have the messages of each call.
     pub(crate) messages: bool,
     pub(crate) retry: RetryConfig,
+    /// Whether another process sets the rewards, because it decides which attempt counts.
+    pub(crate) leaves_rewards: bool,
     pub(crate) events: Arc<Events>,
     /// `None` if traces are off.
     pub(crate) tracer: Option<Tracer>,

@@ -1,10 +1,11 @@
 //! Where a job's trials run: in environments that rolltap creates, or inside Harbor.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use crate::environment::{EnvironmentError, Host};
 use crate::trial::runner::harbor::Harbor;
+use crate::trial::runner::workers::Workers;
 
 /// Where a job's trials run.
 pub(crate) enum TrialHost {
@@ -12,6 +13,8 @@ pub(crate) enum TrialHost {
     Host(Host),
     /// Inside Harbor.
     Harbor(Arc<Harbor>),
+    /// On other hosts.
+    Workers(Arc<Workers>),
 }
 
 impl TrialHost {
@@ -20,6 +23,8 @@ impl TrialHost {
         match self {
             Self::Host(host) => host.bind_address(),
             Self::Harbor(harbor) => harbor.bind_address(),
+            // Agents of other hosts need a public URL.
+            Self::Workers(_) => Ipv4Addr::LOCALHOST.into(),
         }
     }
 
@@ -28,6 +33,8 @@ impl TrialHost {
         match self {
             Self::Host(host) => host.close().await,
             Self::Harbor(harbor) => harbor.close().await,
+            // Workers remove the environments of their trials themselves.
+            Self::Workers(_) => Ok(()),
         }
     }
 }

@@ -5,17 +5,18 @@ use std::sync::Arc;
 use rolltap_proxy::api::PutReward;
 use rolltap_rollout::ids::{GroupId, TaskId, TrialId};
 use rolltap_rollout::rollout::RewardRule;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::TrialExtras;
+use super::{Retries, TrialExtras};
 use crate::failure::TimeoutPolicy;
 use crate::task::{GitOrigin, Task, TaskFiles};
 use crate::trial::JobAgent;
 
 /// The values that the client of a trial sets, beyond task and agent.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct TrialRequest {
     /// The keys that override those of every call of the trial.
     pub(crate) sampling: Map<String, Value>,
@@ -26,6 +27,7 @@ pub(crate) struct TrialRequest {
     /// Whether the group closes only by request.
     pub(crate) hold_group: bool,
     /// Ends the trial early. It is cancelled with the job at the latest.
+    #[serde(skip)]
     pub(crate) stop: CancellationToken,
 }
 
@@ -64,8 +66,8 @@ pub struct TrialPlan {
     pub reward_rule: Option<RewardRule>,
     /// The values that its client sets.
     pub(crate) request: Arc<TrialRequest>,
-    /// The number of earlier attempts at this sample in this run of the job.
-    pub retries: u32,
+    /// The earlier attempts at this sample in this run of the job.
+    pub retries: Retries,
     /// Attempts that this attempt supersedes, each with its reward. The rewards are set once this attempt is open. A
     /// group closes when every sample has a reward, and then accepts no further attempt.
     pub supersedes: Vec<(TrialId, PutReward)>,

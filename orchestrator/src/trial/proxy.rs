@@ -4,15 +4,14 @@
 use jiff::Timestamp;
 use rolltap_proxy::api::{OpenTrial, TrialOpened, TrialStatus};
 
-use super::{Round, Trial, spans};
+use super::{Round, Trial, TrialContext, TrialPlan, spans};
 use crate::admin_client::AdminError;
 use crate::failure::{Cause, Phase, TrialFailure, chain};
 
-impl Trial<'_> {
-    pub(super) async fn open(&mut self) -> Option<TrialOpened> {
-        self.enter(Phase::Open);
-        let plan = &self.plan;
-        let trial = OpenTrial {
+impl TrialContext {
+    /// Returns the request that opens a trial.
+    fn opening(&self, plan: &TrialPlan) -> OpenTrial {
+        OpenTrial {
             trial_id: Some(plan.name.clone()),
             group_id: Some(plan.group_id.clone()),
             group_size: Some(plan.group_size),
@@ -20,13 +19,36 @@ impl Trial<'_> {
             attempt: plan.attempt,
             agent: Some(plan.agent.spec.name().to_owned()),
             model: plan.agent.model.clone(),
-            history: self.context.history,
-            environment: Some(self.context.environment.to_string()),
+            history: self.history,
+            environment: Some(self.environment.to_string()),
             sampling: plan.request.sampling.clone(),
             metadata: plan.request.metadata.clone(),
             hold_group: plan.request.hold_group,
             ..OpenTrial::of_task(plan.task_id.clone())
-        };
+        }
+    }
+
+    /// Seals a trial that another process may open at any moment. A trial that the proxy does not know is opened first, so
+    /// that nobody can open it later.
+    pub(super) async fn seal_for_good(&self, plan: &TrialPlan) -> Result<TrialStatus, AdminError> {
+        match self.admin.seal(&plan.name).await {
+            Err(error) if error.is_of_an_unknown_trial() => {
+                match self.admin.open_trial(&self.opening(plan)).await {
+                    // The other process may have opened it in between.
+                    Ok(_) | Err(AdminError::Refused { .. }) => self.admin.seal(&plan.name).await,
+                    Err(error) => Err(error),
+                }
+            }
+            sealed => sealed,
+        }
+    }
+}
+
+impl Trial<'_> {
+    pub(super) async fn open(&mut self) -> Option<TrialOpened> {
+        self.enter(Phase::Open);
+        let plan = &self.plan;
+        let trial = self.context.opening(plan);
         let span = self.context.tracer.as_ref().map(|tracer| spans::place(tracer, plan));
         match self.context.admin.open_trial_in(&trial, span).await {
             Ok(opened) => {
@@ -49,7 +71,7 @@ impl Trial<'_> {
         }
     }
 
-    fn fail_at_proxy(&mut self, phase: Phase, error: &AdminError) {
+    pub(super) fn fail_at_proxy(&mut self, phase: Phase, error: &AdminError) {
         let failure = TrialFailure::from_error(phase, Cause::Proxy, error);
         if error.is_of_an_absent_proxy() {
             self.outcome.halts.get_or_insert_with(|| failure.message.clone());
@@ -128,6 +150,14 @@ impl Trial<'_> {
         if !is_kept || self.outcome.awaits_retry || self.outcome.is_cancelled() {
             return self.log.line("the reward waits for another attempt");
         }
+        if self.context.leaves_rewards {
+            return self.log.line("the job sets the reward");
+        }
+        self.send_reward().await;
+    }
+
+    /// Sets the reward at the proxy. The result is written already.
+    pub(super) async fn send_reward(&mut self) {
         match self.context.admin.put_reward(&self.plan.name, &self.outcome.reward_to_put()).await {
             Ok(status) => self.outcome.status = Some(status),
             // The next run of the job sets the reward.

@@ -24,6 +24,8 @@ pub(crate) struct TrialRecords {
     pub(crate) job_dir: String,
     /// The keys that `JobConfig` and `TrialConfig` share.
     pub(crate) shared: JsonFields,
+    /// Whether workers run the trials.
+    pub(crate) on_workers: bool,
 }
 
 impl TrialRecords {
@@ -49,12 +51,28 @@ impl TrialRecords {
                     "sample_index": plan.sample_index,
                     "attempt": plan.attempt,
                     "reward": plan.reward_rule,
+                    "on_workers": self.on_workers,
                 }),
             ),
         ] {
             trial.insert(key.to_owned(), value);
         }
         Value::Object(trial)
+    }
+
+    /// Gives the result of a worker the paths of this host, and the name of the worker.
+    pub(crate) fn adopt(&self, plan: &TrialPlan, worker: &str, result: &mut Value) {
+        let Some(fields) = result.as_object_mut() else { return };
+        fields.insert("trial_uri".to_owned(), json!(self.trial_uri(plan)));
+        fields.insert("task_id".to_owned(), task_id(plan));
+        fields.insert("config".to_owned(), self.trial_config(plan));
+        if let Some(own) = fields.get_mut("rolltap").and_then(Value::as_object_mut) {
+            own.insert("worker".to_owned(), json!(worker));
+        }
+    }
+
+    fn trial_uri(&self, plan: &TrialPlan) -> String {
+        format!("file://{}/{}", self.job_dir, plan.name)
     }
 
     /// Returns the trial's `TrialResult`.
@@ -66,7 +84,7 @@ impl TrialRecords {
             "id": plan.id,
             "task_name": plan.task.name,
             "trial_name": plan.name,
-            "trial_uri": format!("file://{}/{}", self.job_dir, plan.name),
+            "trial_uri": self.trial_uri(plan),
             "task_id": task_id(plan),
             "source": plan.source,
             "task_checksum": plan.task_files.checksum(),

@@ -6,6 +6,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::TrialOutcome;
+use crate::failure::Cause;
+
+/// The most attempts at a sample that are lost with their workers. A trial may be what kills them.
+const MOST_LOSSES: u32 = 5;
+/// The wait before the attempt that follows a lost one.
+const AFTER_LOSS: Duration = Duration::from_secs(1);
 
 /// Harbor's `RetryConfig`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,6 +29,30 @@ pub struct RetryConfig {
     pub min_wait_sec: f64,
     /// The maximum wait before a retry, in seconds.
     pub max_wait_sec: f64,
+}
+
+/// The earlier attempts at a sample in this run of the job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retries {
+    /// The number of attempts that failed.
+    pub failures: u32,
+    /// The number of attempts whose workers were lost.
+    pub losses: u32,
+}
+
+impl Retries {
+    /// Returns the numbers after one more attempt.
+    pub(crate) fn after(self, outcome: &TrialOutcome) -> Self {
+        let Self { failures, losses } = self;
+        match is_lost(outcome) {
+            true => Self { losses: losses.saturating_add(1), failures },
+            false => Self { failures: failures.saturating_add(1), losses },
+        }
+    }
+}
+
+fn is_lost(outcome: &TrialOutcome) -> bool {
+    outcome.exception().is_some_and(|failure| failure.cause == Cause::WorkerLost)
 }
 
 impl Default for RetryConfig {
@@ -52,13 +82,18 @@ impl Default for RetryConfig {
 }
 
 impl RetryConfig {
-    /// Returns the wait before another attempt, or `None` if there is none. `retries` is the number of retries so far.
+    /// Returns the wait before another attempt, or `None` if there is none.
     ///
     /// A failure of a step is not a failure of the trial, as in Harbor. The agent's own failure is never retried,
     /// whatever the lists contain, because that would make the policy look better than it is. A trial that the user
-    /// stopped is not retried.
-    pub(crate) fn wait(&self, outcome: &TrialOutcome, retries: u32) -> Option<Duration> {
+    /// stopped is not retried. An attempt that was lost with its worker has failed for no reason of its own, so these rules
+    /// do not hold for it.
+    pub(crate) fn wait(&self, outcome: &TrialOutcome, retries: Retries) -> Option<Duration> {
         let failure = outcome.exception()?;
+        if is_lost(outcome) {
+            return (retries.losses < MOST_LOSSES).then_some(AFTER_LOSS);
+        }
+        let retries = retries.failures;
         if retries >= self.max_retries || failure.is_agents_fault || outcome.is_cancelled() {
             return None;
         }

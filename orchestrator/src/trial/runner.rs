@@ -1,4 +1,4 @@
-//! The two ways to run a trial: rolltap's own runner, and Harbor's package.
+//! The ways to run a trial: rolltap's own runner, Harbor's package, and workers on other hosts.
 
 pub mod harbor;
 pub(super) mod harbor_trial;
@@ -6,3 +6,4 @@ pub(super) mod instruction;
 pub(crate) mod start;
 pub(crate) mod steps;
 pub(super) mod verification;
+pub mod workers;

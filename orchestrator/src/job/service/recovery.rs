@@ -26,7 +26,7 @@ use crate::job::resume::{self, Left, Remaining};
 use crate::job::stretch::Stretch;
 use crate::job::{JobError, JobSettings, Progress};
 use crate::job_dir::{JobDir, write_json};
-use crate::trial::TrialPlan;
+use crate::trial::{TrialHost, TrialPlan};
 
 impl Service {
     /// Starts the parts of a service, and continues the submissions that an earlier run left in its directory.
@@ -135,8 +135,9 @@ impl Service {
         if groups.len() < submitted.groups.len() {
             return Err("the service was started without some of its tasks".to_owned());
         }
+        let on_workers = matches!(self.context.place, TrialHost::Workers(_));
         let mut remaining = match left {
-            Some(left) => left.sort(&self.context.dir, &groups).map_err(|error| chain(&error))?,
+            Some(left) => left.sort(&self.context.dir, &groups, on_workers).map_err(|error| chain(&error))?,
             None => {
                 Remaining { plans: groups.into_iter().map(Stretch::group).collect(), ..Remaining::default() }
             }
