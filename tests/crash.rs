@@ -22,4 +22,5 @@ mod crash {
     mod tokens;
     mod upstream;
     mod verify;
+    mod workers;
 }

@@ -21,6 +21,7 @@ use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use self::description::DescribedJob;
+use crate::common::words::counted;
 use crate::environment::{EnvironmentError, EnvironmentKind, pack_folder};
 use crate::job_dir::write_json;
 use crate::trial::TrialPlan;
@@ -138,7 +139,8 @@ impl Workers {
                 let now = workers.strength();
                 without = if now.0 == 0 { without + 1 } else { 0 };
                 if now != before {
-                    note(format!("{} workers with {} slots take trials in {}", now.0, now.1, workers.kind));
+                    let (count, slots) = (counted(now.0 as u64, "worker"), counted(now.1 as u64, "slot"));
+                    note(format!("{count} with {slots} for trials in {}", workers.kind));
                 }
                 if without == LOOKS_WITHOUT {
                     let kind = &workers.kind;

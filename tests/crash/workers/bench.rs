@@ -1,0 +1,180 @@
+//! The parts of a cluster with workers, each a process: NATS, a simulated vLLM, a proxy, workers, and jobs.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rolltap_testing::{NatsServers, free_port, until};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A shell command that waits for the gate, and then calls the model once.
+const AGENT: &str = "while [ ! -e GATE ]; do sleep 0.1; done; \
+    curl -sf \"$OPENAI_BASE_URL/chat/completions\" -H \"authorization: Bearer $OPENAI_API_KEY\" \
+    -H 'content-type: application/json' -d '{\"model\": \"sim\", \"max_tokens\": 8, \"messages\": \
+    [{\"role\": \"user\", \"content\": \"hello\"}]}' > /dev/null";
+
+/// The cluster. Its processes are killed when this is dropped.
+pub(super) struct Bench {
+    _servers: NatsServers,
+    dir: TempDir,
+    _parts: Vec<Part>,
+    cluster: Vec<String>,
+    admin: String,
+}
+
+/// A process that is killed when this is dropped.
+pub(super) struct Part {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Part {
+    fn start(dir: &Path, name: &str, arguments: &[String]) -> Self {
+        let log = dir.join(format!("{name}.log"));
+        let file = File::options().create(true).append(true).open(&log).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rolltap"));
+        command.args(arguments).current_dir(dir).stdin(Stdio::null());
+        let child = command.stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
+        Self { child, log }
+    }
+
+    pub(super) fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Waits until the process has written a text a number of times.
+    pub(super) fn until_said(&self, text: &str, times: usize) {
+        until(&format!("{text:?} {times} times in {}", self.log.display()), || {
+            self.said().matches(text).count() >= times
+        });
+    }
+
+    pub(super) fn send(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([format!("-{signal}"), id]).status().unwrap().success());
+    }
+
+    pub(super) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for the end of the process.
+    pub(super) fn ended(&mut self) -> ExitStatus {
+        let mut status = None;
+        until(&format!("the end of {}", self.log.display()), || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Bench {
+    pub(super) fn start() -> Self {
+        let servers = NatsServers::start(1);
+        let dir = tempfile::tempdir().unwrap();
+        let at = |port: u16| format!("127.0.0.1:{port}");
+        let (sim, agents, admin) = (at(free_port()), at(free_port()), at(free_port()));
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let upstream = format!("http://{sim}");
+        let sim = Part::start(dir.path(), "sim", &words(&["sim", "--listen", &sim]));
+        let proxy =
+            ["proxy", "--upstream", &upstream, "--listen", &agents, "--admin", &admin, "--data", "data"];
+        let proxy = Part::start(dir.path(), "proxy", &words(&proxy));
+        let objects = format!("file://{}", dir.path().join("objects").display());
+        let urls = servers.urls();
+        let cluster = words(&["--cluster", &urls, "--cluster-replicas", "1", "--cluster-objects", &objects]);
+        proxy.until_said("admin plane listens", 1);
+        let admin = format!("http://{admin}");
+        Self { _servers: servers, dir, _parts: vec![sim, proxy], cluster, admin }
+    }
+
+    /// Starts a worker. It takes trials once a job has created the queue.
+    pub(super) fn worker(&self, name: &str, slots: usize, environment: &str) -> Part {
+        let slots = slots.to_string();
+        let own = ["worker", "-n", &slots, "-e", environment, "--name", name, "--dir", name, "--proxy"];
+        let own = own.iter().map(|word| (*word).to_owned()).chain([self.admin.clone()]);
+        Part::start(self.dir.path(), name, &own.chain(self.cluster.iter().cloned()).collect::<Vec<_>>())
+    }
+
+    /// Starts a job of a task whose agent waits for the gate.
+    pub(super) fn gated_job(&self, name: &str, samples: usize) -> Part {
+        let gate = self.gate(name).display().to_string();
+        let command = AGENT.replace("GATE", &gate);
+        let samples = samples.to_string();
+        let more = ["-a", "command", "--agent-command", &command, "-k", &samples];
+        self.job(name, &[&["-p", "hello-file"], &more[..]].concat(), true)
+    }
+
+    /// Starts a job of tasks of the examples.
+    pub(super) fn job(&self, name: &str, more: &[&str], on_workers: bool) -> Part {
+        let environment = if more.contains(&"-e") { &[][..] } else { &["-e", "local"] };
+        let own = ["run", "-m", "sim", "--job-name", name, "--proxy", &self.admin];
+        let arguments = own.iter().chain(environment).chain(more).map(|word| {
+            let task = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/tasks").join(word);
+            if task.is_dir() && !word.is_empty() { task.display().to_string() } else { (*word).to_owned() }
+        });
+        let cluster = self.cluster.iter().filter(|_| on_workers).cloned();
+        Part::start(self.dir.path(), &format!("job-{name}"), &arguments.chain(cluster).collect::<Vec<_>>())
+    }
+
+    /// Resumes a job on workers.
+    pub(super) fn resumed(&self, name: &str) -> Part {
+        let own = ["resume".to_owned(), format!("jobs/{name}"), "--proxy".to_owned(), self.admin.clone()];
+        let arguments: Vec<_> = own.into_iter().chain(self.cluster.iter().cloned()).collect();
+        Part::start(self.dir.path(), &format!("job-{name}-resumed"), &arguments)
+    }
+
+    /// The file for which the agents of a job wait.
+    pub(super) fn gate(&self, name: &str) -> PathBuf {
+        self.dir.path().join(format!("gate-{name}"))
+    }
+
+    pub(super) fn open_gate(&self, name: &str) {
+        fs::write(self.gate(name), "").unwrap();
+    }
+
+    pub(super) fn job_dir(&self, name: &str) -> PathBuf {
+        self.dir.path().join("jobs").join(name)
+    }
+
+    /// The directories of the trials of a job.
+    pub(super) fn trials(&self, name: &str) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.job_dir(name)).unwrap().map(|entry| entry.unwrap().path());
+        let mut trials: Vec<_> = entries.filter(|path| path.join("config.json").is_file()).collect();
+        trials.sort();
+        trials
+    }
+
+    /// Waits until this number of trials of a job have been begun by workers.
+    pub(super) fn until_running(&self, name: &str, trials: usize) {
+        let runs = |dir: &PathBuf| {
+            fs::read_to_string(dir.join("trial.log")).is_ok_and(|log| log.contains("runs on worker"))
+        };
+        until(&format!("{trials} running trials of {name}"), || {
+            self.job_dir(name).is_dir() && self.trials(name).iter().filter(|dir| runs(dir)).count() >= trials
+        });
+    }
+
+    /// Checks the captures of a job with `rolltap check`.
+    pub(super) fn check(&self, name: &str) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rolltap"));
+        let output = command.arg("check").arg(self.job_dir(name)).output().unwrap();
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{said}");
+    }
+}
+
+/// Reads a JSON file.
+pub(super) fn json(path: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
