@@ -40,6 +40,11 @@ fn of_serve() {
 }
 
 #[test]
+fn of_worker() {
+    insta::assert_snapshot!(help(&["worker"]));
+}
+
+#[test]
 fn of_submit() {
     insta::assert_snapshot!(help(&["submit"]));
 }

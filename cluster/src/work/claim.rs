@@ -79,7 +79,8 @@ impl Offers {
     /// # Errors
     /// NATS does not answer, or refuses.
     pub async fn request(&self, most: usize) -> Result<RequestedOffers, WorkError> {
-        let messages = self.consumer.batch().max_messages(most).expires(WAIT).messages().await;
+        let request = self.consumer.batch().max_messages(most).expires(WAIT).messages();
+        let messages = Box::pin(request).await;
         let messages = messages.map_err(|error| WorkError::nats(TAKE, error))?;
         Ok(RequestedOffers { queue: self.queue.clone(), messages })
     }
@@ -122,9 +123,9 @@ impl Offer {
     ) -> Result<Option<Claim>, WorkError> {
         let Self { queue, message } = self;
         let state = TrialState::Running { worker, name: name.to_owned() };
-        let written = queue.write(&key, &state, 0).await?;
+        let written = Box::pin(queue.write(&key, &state, 0)).await?;
         // If this acknowledgement is lost, a second worker takes the offer, and finds the claim.
-        if let Err(error) = message.ack().await {
+        if let Err(error) = Box::pin(message.ack()).await {
             tracing::debug!(error, trial = key.trial, "the offer of a claimed trial is not acknowledged");
         }
         Ok(match written {
@@ -135,14 +136,14 @@ impl Offer {
 
     /// Removes an offer that no worker can read.
     pub async fn discard(self) {
-        if let Err(error) = self.message.ack_with(AckKind::Term).await {
+        if let Err(error) = Box::pin(self.message.ack_with(AckKind::Term)).await {
             tracing::debug!(error, "an offer is not removed");
         }
     }
 
     /// Hands the offer back to the queue, for other workers.
     pub async fn hand_back(self) {
-        if let Err(error) = self.message.ack_with(AckKind::Nak(Some(AGAIN))).await {
+        if let Err(error) = Box::pin(self.message.ack_with(AckKind::Nak(Some(AGAIN)))).await {
             tracing::debug!(error, "an offer is handed back later");
         }
     }

@@ -158,8 +158,9 @@ impl WorkQueue {
             storage: stream::StorageType::File,
             ..kv::Config::default()
         };
-        let stream = cluster.open_stream(stream).await?;
-        Ok(Self { cluster: cluster.clone(), stream, bucket: cluster.open_bucket(bucket).await? })
+        let stream = Box::pin(cluster.open_stream(stream)).await?;
+        let bucket = Box::pin(cluster.open_bucket(bucket)).await?;
+        Ok(Self { cluster: cluster.clone(), stream, bucket })
     }
 
     /// Waits until a coordinator has created the queue, and opens it. A worker may lack the right to create it.
@@ -190,7 +191,7 @@ impl WorkQueue {
         let subject = format!("rolltap.{}.queue.{kind}", self.cluster.name());
         let failed = |error: &dyn fmt::Display| WorkError::nats("put a trial into the queue", error);
         let message = PublishMessage::build().payload(offer).message_id(key.to_string());
-        let sent = self.cluster.context().send_publish(subject, message).await;
+        let sent = Box::pin(self.cluster.context().send_publish(subject, message)).await;
         let acknowledged = timeout(PATIENCE, sent.map_err(|error| failed(&error))?.into_future()).await;
         acknowledged.map_err(|_| failed(&"no answer"))?.map(drop).map_err(|error| failed(&error))
     }
@@ -206,7 +207,8 @@ impl WorkQueue {
             filter_subject: format!("rolltap.{}.queue.{kind}", self.cluster.name()),
             ..pull::Config::default()
         };
-        let opened = self.stream.get_or_create_consumer(&kind.to_string(), config).await;
+        let name = kind.to_string();
+        let opened = Box::pin(self.stream.get_or_create_consumer(&name, config)).await;
         opened.map_err(|error| WorkError::nats("open the queue", error))
     }
 
@@ -217,7 +219,7 @@ impl WorkQueue {
     /// Returns the state of a trial.
     pub(super) async fn read(&self, key: &TrialKey) -> Result<Option<Stored>, WorkError> {
         let failed = |reason: &dyn fmt::Display| WorkError::nats("read the state of a trial", reason);
-        let read = timeout(PATIENCE, self.bucket.entry(key.to_string())).await;
+        let read = timeout(PATIENCE, Box::pin(self.bucket.entry(key.to_string()))).await;
         let entry = read.map_err(|_| failed(&"no answer"))?.map_err(|error| failed(&error))?;
         Ok(entry.as_ref().and_then(stored))
     }
@@ -232,14 +234,14 @@ impl WorkQueue {
         let (name, value) = (key.to_string(), json(state));
         let failed = |reason: &dyn fmt::Display| WorkError::nats("write the state of a trial", reason);
         let written = if revision == 0 {
-            match timeout(PATIENCE, self.bucket.create(&name, value)).await {
+            match timeout(PATIENCE, Box::pin(self.bucket.create(&name, value))).await {
                 Ok(Ok(revision)) => Ok(Written::Done(revision)),
                 Ok(Err(error)) if error.kind() == CreateErrorKind::AlreadyExists => Ok(Written::Conflict),
                 Ok(Err(error)) => Err(failed(&error)),
                 Err(_) => Err(failed(&"no answer")),
             }
         } else {
-            match timeout(PATIENCE, self.bucket.update(&name, value, revision)).await {
+            match timeout(PATIENCE, Box::pin(self.bucket.update(&name, value, revision))).await {
                 Ok(Ok(revision)) => Ok(Written::Done(revision)),
                 Ok(Err(error)) if error.kind() == UpdateErrorKind::WrongLastRevision => Ok(Written::Conflict),
                 Ok(Err(error)) => Err(failed(&error)),
@@ -261,7 +263,7 @@ impl WorkQueue {
     /// # Errors
     /// NATS does not answer, or refuses.
     pub async fn forget(&self, key: &TrialKey) -> Result<(), WorkError> {
-        let removed = timeout(PATIENCE, self.bucket.delete(key.to_string())).await;
+        let removed = timeout(PATIENCE, Box::pin(self.bucket.delete(key.to_string()))).await;
         let failed = |reason: &dyn fmt::Display| WorkError::nats("remove the state of a trial", reason);
         removed.map_err(|_| failed(&"no answer"))?.map_err(|error| failed(&error))
     }

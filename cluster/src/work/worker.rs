@@ -75,7 +75,7 @@ impl Heartbeat {
     /// NATS does not answer, or refuses.
     pub async fn start(queue: &WorkQueue, id: WorkerId, record: WorkerRecord) -> Result<Self, WorkError> {
         let failed = |reason: &dyn fmt::Display| WorkError::nats("write the heartbeat of a worker", reason);
-        let written = timeout(PATIENCE, queue.bucket().put(id.key(), json(&record))).await;
+        let written = timeout(PATIENCE, Box::pin(queue.bucket().put(id.key(), json(&record)))).await;
         written.map_err(|_| failed(&"no answer"))?.map_err(|error| failed(&error))?;
         let (record, records) = watch::channel(record);
         let beating = tokio::spawn(beat(queue.clone(), id, records));
@@ -91,7 +91,7 @@ impl Heartbeat {
     pub async fn leave(self) {
         let Self { id, queue, record, _beating } = self;
         drop((record, _beating));
-        let removed = timeout(PATIENCE, queue.bucket().delete(id.key())).await;
+        let removed = timeout(PATIENCE, Box::pin(queue.bucket().delete(id.key()))).await;
         if !matches!(removed, Ok(Ok(()))) {
             tracing::debug!(?removed, "the record of this worker remains");
         }
@@ -105,7 +105,7 @@ async fn beat(queue: WorkQueue, id: WorkerId, records: watch::Receiver<WorkerRec
     loop {
         ticks.tick().await;
         let record = json(&*records.borrow());
-        let written = timeout(PATIENCE, queue.bucket().put(id.key(), record)).await;
+        let written = timeout(PATIENCE, Box::pin(queue.bucket().put(id.key(), record))).await;
         let failed = !matches!(written, Ok(Ok(_)));
         if failed && !is_away {
             tracing::warn!(?written, "NATS does not take the heartbeat of this worker; it is sent again");

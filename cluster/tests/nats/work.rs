@@ -56,7 +56,7 @@ impl Worker {
     async fn claim(&self, offer: Offer) -> Option<Claim> {
         let trial = String::from_utf8(offer.content().to_vec()).unwrap();
         assert_eq!(offer.key().unwrap().job, JOB);
-        offer.claim(TrialKey { job: JOB, trial }, self.id, "worker").await.unwrap()
+        Box::pin(offer.claim(TrialKey { job: JOB, trial }, self.id, "worker")).await.unwrap()
     }
 
     async fn claim_one(&self) -> Claim {

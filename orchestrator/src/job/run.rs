@@ -55,7 +55,9 @@ async fn run(
     let prepared = Prepared::look(&settings, tasks, &job_name, &claim.dir, &cancellation.stop);
     let started =
         match cancellation.unless_stopped(Box::pin(prepared)).await.ok_or(JobError::Stopped).flatten() {
-            Ok(prepared) => Job::start(settings, claim.dir.clone(), prepared, progress, cancellation).await,
+            Ok(prepared) => {
+                Box::pin(Job::start(settings, claim.dir.clone(), prepared, progress, cancellation)).await
+            }
             Err(error) => Err(error),
         };
     match started {

@@ -137,7 +137,7 @@ async fn start(
     settle(&mut settings, &progress, &cancellation).await?;
     let job_name = settings.job_name.clone().unwrap_or_else(|| DEFAULT_NAME.to_owned());
     let claim = JobDir::claim(&settings.jobs_dir, &job_name).map_err(JobError::from)?;
-    let running = Service::start(settings, service, &claim.dir, &progress, cancellation).await;
+    let running = Box::pin(Service::start(settings, service, &claim.dir, &progress, cancellation)).await;
     let running = match running {
         Ok(running) => running,
         Err(error) => {

@@ -167,7 +167,7 @@ async fn start(
         let host = host.map_err(|source| WorkerError::Environment { kind, source })?;
         host.close().await.map_err(|source| WorkerError::Environment { kind, source })?;
     }
-    let connected = connect(&cluster.nats).await?;
+    let connected = Box::pin(connect(&cluster.nats)).await?;
     tracing::info!("waiting for the first job of the cluster, which creates the queue");
     let queue = WorkQueue::wait(&connected).await;
     let kinds = environments.iter().map(|kind| kind_of(*kind)).collect::<Result<_, _>>()?;

@@ -40,7 +40,7 @@ async fn of_kind(worker: Arc<Worker>, environment: EnvironmentKind, share: usize
     let mut offers: Option<Offers> = None;
     let mut is_away = false;
     while let Some(permits) = permits(&worker, share).await {
-        match taken(&worker, environment, &mut offers, permits).await {
+        match Box::pin(taken(&worker, environment, &mut offers, permits)).await {
             Ok(()) if std::mem::take(&mut is_away) => tracing::info!("the queue answers again"),
             Ok(()) => {}
             Err(error) => {
@@ -97,7 +97,7 @@ fn begin(worker: &Arc<Worker>, permit: OwnedSemaphorePermit, offer: Offer) {
     let trials = worker.trials.clone();
     trials.spawn(async move {
         worker.heartbeat.change(|record| record.running += 1);
-        trial::run(&worker, offer).await;
+        Box::pin(trial::run(&worker, offer)).await;
         worker.heartbeat.change(|record| record.running -= 1);
         drop((worker, permit));
     });

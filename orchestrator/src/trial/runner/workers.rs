@@ -112,7 +112,7 @@ impl Workers {
         (id, name): (Uuid, &str),
         config: &Value,
     ) -> Result<Self, WorkersError> {
-        let queue = WorkQueue::open(&connect(&cluster.nats).await?).await?;
+        let queue = WorkQueue::open(&Box::pin(connect(&cluster.nats)).await?).await?;
         let objects = WorkObjects::open(&cluster.objects);
         let mut config = config.clone();
         if let Some(fields) = config.as_object_mut() {
