@@ -3,17 +3,18 @@
 mod settings;
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use async_nats::jetstream::kv::{self, CreateErrorKind, Store};
+use async_nats::jetstream::kv::{self, Operation, Store};
 use async_nats::jetstream::{self, Context, stream};
 use async_nats::{ConnectOptions, ServerAddr};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-pub use self::settings::{ClusterName, ClusterSettings, InvalidClusterName};
+pub use self::settings::{ClusterName, ClusterSettings, InvalidClusterName, Member};
 
 /// The time in which NATS must answer a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -27,6 +28,8 @@ const AGAIN: Duration = Duration::from_millis(500);
 const RECONNECT_PAUSE: Duration = Duration::from_millis(200);
 /// The version of the records in the bucket.
 const FORMAT: u32 = 1;
+/// The numbers of shards that a cluster may have. Each node looks at the lease of each shard four times a second.
+pub const SHARDS: RangeInclusive<u32> = 1..=64;
 /// The key of the record that identifies the cluster.
 const CLUSTER_KEY: &str = "cluster";
 
@@ -74,16 +77,29 @@ pub enum ClusterError {
         /// What is wrong with the record.
         reason: String,
     },
+    /// The number of shards is another one than that of the cluster.
+    #[error(
+        "the cluster {cluster} has {shards} shards and not {given}: the number cannot change, because it decides where the \
+         captures of a group are; leave out --cluster-shards, or give another --cluster-name"
+    )]
+    Shards {
+        /// The name of the cluster.
+        cluster: ClusterName,
+        /// The number that its first node chose.
+        shards: u32,
+        /// The number in the settings.
+        given: u32,
+    },
 }
 
-/// The record that identifies a cluster. It never changes.
+/// The record that identifies a cluster. It changes once at most, when the first node decides the number of shards.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct ClusterRecord {
     /// The version of all records in the bucket.
     format: u32,
     id: Uuid,
-    /// The number of shards.
-    shards: u32,
+    /// The number of shards. `None` before the first node.
+    shards: Option<u32>,
 }
 
 /// A connection to the NATS servers of a cluster.
@@ -92,6 +108,7 @@ pub struct Cluster {
     nats: Nats,
     bucket: Store,
     id: Uuid,
+    shards: u32,
 }
 
 /// A connection to NATS, and the name and replicas of what the cluster has there.
@@ -118,7 +135,7 @@ pub async fn connect(settings: &ClusterSettings) -> Result<Cluster, ClusterError
     };
     let context = jetstream::ContextBuilder::new().timeout(REQUEST_TIMEOUT).build(client);
     let name = settings.name.clone();
-    Nats { context, servers, name, replicas: settings.replicas }.join().await
+    Nats { context, servers, name, replicas: settings.replicas }.join(settings.member).await
 }
 
 /// Returns the addresses without passwords.
@@ -153,7 +170,7 @@ fn options(settings: &ClusterSettings) -> Result<ConnectOptions, ClusterError> {
 }
 
 impl Nats {
-    async fn join(self) -> Result<Cluster, ClusterError> {
+    async fn join(self, member: Member) -> Result<Cluster, ClusterError> {
         let bucket_name = format!("rolltap-{}", self.name);
         let bucket = match self.context.get_key_value(&bucket_name).await {
             Ok(bucket) => bucket,
@@ -161,7 +178,7 @@ impl Nats {
         };
         let ends = Instant::now() + CREATE_TIMEOUT;
         let record = loop {
-            match self.record(&bucket).await {
+            match self.record(&bucket, member).await {
                 // The servers still elect a leader of a bucket that another node has just created.
                 Err(ClusterError::Refused { .. }) if Instant::now() < ends => tokio::time::sleep(AGAIN).await,
                 record => break record?,
@@ -172,10 +189,16 @@ impl Nats {
             let reason = format!("its records have format {}, and this rolltap has {FORMAT}", record.format);
             return Err(foreign(reason));
         }
-        if record.shards != 1 {
-            return Err(foreign(format!("it has {} shards, and this rolltap supports one", record.shards)));
+        let shards = record.shards.unwrap_or(1);
+        if !SHARDS.contains(&shards) {
+            return Err(foreign(format!("it has {shards} shards")));
         }
-        Ok(Cluster { nats: self, bucket, id: record.id })
+        if let Member::Node { shards: Some(given) } = member
+            && given != shards
+        {
+            return Err(ClusterError::Shards { cluster: self.name, shards, given });
+        }
+        Ok(Cluster { nats: self, bucket, id: record.id, shards })
     }
 
     async fn create_bucket(&self, config: kv::Config) -> Result<Store, ClusterError> {
@@ -184,31 +207,43 @@ impl Nats {
         created.map_err(|error| self.refused(&format!("create the bucket {name}"), &error, REPLICAS_REMEDY))
     }
 
-    /// Reads the record of the cluster, or writes it if this node is the first.
-    async fn record(&self, bucket: &Store) -> Result<ClusterRecord, ClusterError> {
+    /// Reads the record of the cluster. The first process of the cluster writes it, and the first node adds the number of
+    /// shards.
+    async fn record(&self, bucket: &Store, member: Member) -> Result<ClusterRecord, ClusterError> {
+        let decided = match member {
+            Member::Client => None,
+            Member::Node { shards } => Some(shards.unwrap_or(1)),
+        };
         // A worker may read the bucket and not write to it, so the record is read first.
-        if let Some(record) = self.read_record(bucket).await? {
-            return Ok(record);
-        }
-        let own = ClusterRecord { format: FORMAT, id: Uuid::now_v7(), shards: 1 };
-        match bucket.create(CLUSTER_KEY, json(&own)).await {
-            Ok(_) => Ok(own),
-            Err(error) if error.kind() == CreateErrorKind::AlreadyExists => {
-                let missing = || self.refused("read the record of the cluster", &"it was removed", "");
-                self.read_record(bucket).await?.ok_or_else(missing)
+        let (written, wanted) = match self.read_record(bucket).await? {
+            None => {
+                let wanted = ClusterRecord { format: FORMAT, id: Uuid::now_v7(), shards: decided };
+                (bucket.create(CLUSTER_KEY, json(&wanted)).await.map_err(|error| error.to_string()), wanted)
             }
-            Err(error) => Err(self.refused("write the record of the cluster", &error, "")),
-        }
+            Some((found, revision))
+                if found.format == FORMAT && found.shards.is_none() && decided.is_some() =>
+            {
+                let wanted = ClusterRecord { shards: decided, ..found };
+                let written = bucket.update(CLUSTER_KEY, json(&wanted), revision).await;
+                (written.map_err(|error| error.to_string()), wanted)
+            }
+            Some((found, _)) => return Ok(found),
+        };
+        // The write conflicts with that of another process, or its answer was lost. The caller reads the record again.
+        written.map_err(|error| self.refused("write the record of the cluster", &error, ""))?;
+        Ok(wanted)
     }
 
-    async fn read_record(&self, bucket: &Store) -> Result<Option<ClusterRecord>, ClusterError> {
-        let read = bucket.get(CLUSTER_KEY).await;
-        let bytes = read.map_err(|error| self.refused("read the record of the cluster", &error, ""))?;
-        let Some(bytes) = bytes else { return Ok(None) };
-        serde_json::from_slice(&bytes).map(Some).map_err(|error| ClusterError::Foreign {
+    /// Reads the record of the cluster and its revision. `None` if nobody has written it.
+    async fn read_record(&self, bucket: &Store) -> Result<Option<(ClusterRecord, u64)>, ClusterError> {
+        let read = bucket.entry(CLUSTER_KEY).await;
+        let entry = read.map_err(|error| self.refused("read the record of the cluster", &error, ""))?;
+        let Some(entry) = entry.filter(|entry| entry.operation == Operation::Put) else { return Ok(None) };
+        let record = serde_json::from_slice(&entry.value).map_err(|error| ClusterError::Foreign {
             bucket: bucket.name.clone(),
             reason: format!("its key {CLUSTER_KEY:?} has no record of a cluster: {error}"),
-        })
+        })?;
+        Ok(Some((record, entry.revision)))
     }
 
     fn refused(&self, action: &str, reason: &dyn fmt::Display, remedy: &'static str) -> ClusterError {
@@ -224,6 +259,11 @@ impl Cluster {
     /// The identity of the cluster, which its first node chose.
     pub fn id(&self) -> Uuid {
         self.id
+    }
+
+    /// The number of shards, which its first node decided. One before there is a node.
+    pub fn shards(&self) -> u32 {
+        self.shards
     }
 
     /// The name of the cluster.

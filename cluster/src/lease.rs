@@ -1,4 +1,4 @@
-//! The lease of a shard: at most one node at a time answers for it.
+//! The lease of a shard: at most one node at a time answers for it, and a node answers for at most one shard.
 //!
 //! A lease is an entry of the cluster's bucket. Its holder writes the entry again every second, and each write is
 //! conditional on the revision before. Another node takes the lease when it has seen the same revision for [`TTL`] by its
@@ -6,11 +6,12 @@
 //! without comparing their clocks, as long as these run at about the same speed. A process that was paused and wakes up is
 //! stopped by the fencing of the log ([`crate::log`]).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::kv::{CreateErrorKind, Entry, Operation, Store, UpdateErrorKind};
 use serde::{Deserialize, Serialize};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Mutex, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 use uuid::Uuid;
@@ -96,11 +97,19 @@ impl HeldLease {
     }
 }
 
+/// The right of a node to take a lease. The leases of all shards share it, because a node takes one of them and no more.
+#[derive(Clone, Debug, Default)]
+pub struct Candidacy {
+    is_spent: Arc<Mutex<bool>>,
+}
+
 /// Waits until this node has the lease of the shard. `view` shows the entry meanwhile, for nodes that forward to the holder.
+/// Never returns if the candidacy is spent on another lease.
 pub async fn acquire(
     cluster: &Cluster,
     shard: u32,
     node: &Node,
+    candidacy: &Candidacy,
     view: &watch::Sender<LeaseView>,
 ) -> HeldLease {
     let lease =
@@ -119,9 +128,8 @@ pub async fn acquire(
                 });
                 let is_released = record.as_ref().is_none_or(|record| record.holder.is_none());
                 if is_released || began.elapsed() >= TTL {
-                    if let Some(held) =
-                        lease.take(revision, record.map_or(1, |record| record.epoch + 1)).await
-                    {
+                    let epoch = record.map_or(1, |record| record.epoch + 1);
+                    if let Some(held) = candidacy.take(&lease, revision, epoch).await {
                         return held;
                     }
                     // If NATS elects a leader, the holder could not renew either. It gets the whole time again.
@@ -134,6 +142,20 @@ pub async fn acquire(
             }
         }
         tokio::time::sleep(LOOK).await;
+    }
+}
+
+impl Candidacy {
+    /// Takes the lease if its entry still has this revision and no other lease was taken.
+    async fn take(&self, lease: &LeaseEntry, revision: u64, epoch: u64) -> Option<HeldLease> {
+        // Another lease that is being taken comes first. Its result decides about this one.
+        let mut is_spent = self.is_spent.lock().await;
+        if *is_spent {
+            return None;
+        }
+        let held = lease.take(revision, epoch).await?;
+        *is_spent = true;
+        Some(held)
     }
 }
 

@@ -17,5 +17,7 @@ pub mod publisher;
 pub mod work;
 
 pub use async_nats::ServerAddr;
-pub use cluster::{Cluster, ClusterError, ClusterName, ClusterSettings, InvalidClusterName, connect};
+pub use cluster::{
+    Cluster, ClusterError, ClusterName, ClusterSettings, InvalidClusterName, Member, SHARDS, connect,
+};
 pub use message::{ForeignMessage, WriterId};

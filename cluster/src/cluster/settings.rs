@@ -15,10 +15,24 @@ pub struct ClusterSettings {
     pub name: ClusterName,
     /// The number of NATS servers that have a copy of each record.
     pub replicas: usize,
+    /// What this process is in the cluster.
+    pub member: Member,
     /// A file with NATS credentials (`.creds`), or with the seed of an NKey.
     pub credentials: Option<PathBuf>,
     /// Certificates of authorities that may have signed the certificates of the servers, besides those of the system.
     pub ca_file: Option<PathBuf>,
+}
+
+/// What a process is in its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Member {
+    /// It offers or runs trials, and holds no shard.
+    Client,
+    /// It waits for a shard and answers for it.
+    Node {
+        /// The number of shards, which the first node decides. `None` takes that of the cluster, and one for a new cluster.
+        shards: Option<u32>,
+    },
 }
 
 /// The name of a cluster: 1 to 32 letters, digits, `-` and `_`, which is a part of names in NATS.

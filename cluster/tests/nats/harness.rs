@@ -2,10 +2,10 @@
 
 use std::convert::Infallible;
 
-use rolltap_cluster::lease::{self, HeldLease, LeaseView, Node};
+use rolltap_cluster::lease::{self, Candidacy, HeldLease, LeaseView, Node};
 use rolltap_cluster::log::{LogEntry, ShardLog};
 use rolltap_cluster::publisher::Publisher;
-use rolltap_cluster::{Cluster, ClusterSettings};
+use rolltap_cluster::{Cluster, ClusterSettings, Member};
 use rolltap_testing::{NatsServers, limit};
 use tokio::sync::watch;
 
@@ -14,6 +14,7 @@ pub(crate) fn settings(servers: &NatsServers, replicas: usize) -> ClusterSetting
         servers: servers.urls().split(',').map(|url| url.parse().unwrap()).collect(),
         name: "tests".parse().unwrap(),
         replicas,
+        member: Member::Node { shards: None },
         credentials: None,
         ca_file: None,
     }
@@ -25,7 +26,8 @@ pub(crate) fn node(number: u128) -> Node {
 }
 
 pub(crate) async fn acquired(cluster: &Cluster, number: u128) -> HeldLease {
-    lease::acquire(cluster, 0, &node(number), &watch::channel(LeaseView::Unknown).0).await
+    let view = watch::channel(LeaseView::Unknown).0;
+    lease::acquire(cluster, 0, &node(number), &Candidacy::default(), &view).await
 }
 
 /// Claims the log. Returns the bytes of all segments, one after the other.

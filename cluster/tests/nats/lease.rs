@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rolltap_cluster::connect;
-use rolltap_cluster::lease::{self, LeaseState, LeaseView};
+use rolltap_cluster::lease::{self, Candidacy, LeaseState, LeaseView};
 use rolltap_testing::NatsServers;
 use tokio::sync::watch;
 
@@ -19,7 +19,8 @@ async fn who_holds_a_lease_keeps_it_and_another_takes_it_when_it_expires_or_is_r
     let first = acquired(&one, 1).await;
     assert_eq!(first.epoch(), 1);
     let (view, mut seen) = watch::channel(LeaseView::Unknown);
-    let waiting = tokio::spawn(async move { lease::acquire(&two, 0, &node(2), &view).await });
+    let waiting =
+        tokio::spawn(async move { lease::acquire(&two, 0, &node(2), &Candidacy::default(), &view).await });
     let is_first =
         |view: &LeaseView| matches!(view, LeaseView::Seen(Some(record)) if record.holder == Some(node(1)));
     seen.wait_for(is_first).await.unwrap();

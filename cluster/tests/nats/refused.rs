@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use rolltap_cluster::log::{LogError, ShardLog};
 use rolltap_cluster::publisher::Publisher;
-use rolltap_cluster::{ClusterError, ClusterSettings, connect};
+use rolltap_cluster::{ClusterError, ClusterSettings, Member, connect};
 use rolltap_testing::NatsServers;
 
 use super::harness::settings;
@@ -16,6 +16,7 @@ async fn what_is_foreign_or_impossible_is_an_error_with_its_remedy() {
         servers: vec!["nats://user:secret@127.0.0.1:1".parse().unwrap()],
         name: "tests".parse().unwrap(),
         replicas: 1,
+        member: Member::Node { shards: None },
         credentials: None,
         ca_file: None,
     };
