@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::Args;
 use rolltap_cluster::objects::{ObjectStorage, ObjectsUrl, S3Settings};
-use rolltap_cluster::{ClusterName, ClusterSettings, ServerAddr};
+use rolltap_cluster::{ClusterName, ClusterSettings, Member, ServerAddr};
 use rolltap_orchestrator::job::WorkerCluster;
 use serde::Deserialize;
 
@@ -88,6 +88,7 @@ impl ClusterOptions {
             servers,
             name: name.transpose()?.unwrap_or_default(),
             replicas,
+            member: Member::Client,
             credentials: self.cluster_credentials.clone(),
             ca_file: self.cluster_ca.clone(),
         }))

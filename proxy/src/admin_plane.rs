@@ -10,14 +10,14 @@ mod basic_auth;
 mod call_item;
 mod causes;
 mod endpoint;
-mod error;
+pub(crate) mod error;
 mod groups;
 pub(crate) mod guard;
 mod ndjson;
 mod openapi;
 mod opener_span;
 mod operations;
-mod paged;
+pub(crate) mod paged;
 mod pages;
 mod policy;
 mod prepare;
@@ -46,6 +46,7 @@ use crate::admin_plane::guard::AdminGuard;
 use crate::admin_plane::submissions::SubmissionDesk;
 use crate::agent_plane::public_url::PublicUrl;
 use crate::common::metrics::Metrics;
+use crate::common::shard::Shard;
 use crate::lifecycle::open::Lifecycle;
 
 /// The state that every handler gets.
@@ -53,6 +54,8 @@ use crate::lifecycle::open::Lifecycle;
 pub(crate) struct AdminPlane {
     pub(crate) lifecycle: Lifecycle,
     pub(crate) public_url: PublicUrl,
+    /// The shard of every trial of this proxy.
+    pub(crate) shard: Shard,
     pub(crate) guard: AdminGuard,
     /// Cancelled when the proxy begins to shut down and accepts no further call.
     pub(crate) draining: CancellationToken,

@@ -19,6 +19,7 @@ mod request;
 mod request_body;
 pub(crate) mod responder;
 pub(crate) mod server;
+pub(crate) mod shard_roles;
 
 use std::convert::Infallible;
 use std::sync::Arc;

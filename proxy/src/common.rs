@@ -11,6 +11,7 @@ pub(crate) mod redaction;
 pub(crate) mod refusal_counts;
 pub(crate) mod samples;
 pub(crate) mod seconds;
+pub(crate) mod shard;
 pub mod suggest;
 pub(crate) mod tls;
 pub(crate) mod to_the_end;

@@ -18,6 +18,7 @@ use crate::admin_plane::audit::AuditLogError;
 use crate::admin_plane::token_rule::UnsafeToken;
 use crate::admin_plane::tokens::file::AdminTokensError;
 use crate::agent_plane::responder::Responder;
+use crate::common::shard::Shard;
 use crate::common::tls::TlsError;
 use crate::prefix::RefutedKind;
 use crate::render::LoadError;
@@ -100,7 +101,7 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
     let metrics = Arc::clone(&foundation.metrics);
     let recovered = recover(Store::open(&settings.data_dir, settings.store)?).await?;
     let sockets = Sockets::bind(&settings, &metrics).await?;
-    let core = Core::start(settings, recovered, foundation, sockets.default_url())?;
+    let core = Core::start(settings, Shard::ONLY, recovered, foundation, sockets.default_url())?;
     let (agent_addrs, admin_addr) = (sockets.agent_addrs.clone(), sockets.admin_addr);
     let responder = Responder::Own(Arc::clone(&core.agent_plane));
     let router = core.admin_router.clone();

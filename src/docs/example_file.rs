@@ -54,6 +54,7 @@ const EXAMPLES: [(&str, &str); 44] = [
     ("cluster_ca", r#""/etc/rolltap/nats-ca.pem""#),
     ("cluster_objects", r#""file:///mnt/captures""#),
     ("cluster_segment_seconds", "60"),
+    ("cluster_shards", "2"),
     ("node_host", r#""host-a.example""#),
     (
         "roles",

@@ -35,18 +35,32 @@ pub(super) async fn run(
 
 fn show(cluster: &str, status: &NodeStatus) {
     match status {
-        NodeStatus::Standby(None) => terminal::say(format_args!("cluster {cluster}: no node is active yet")),
-        NodeStatus::Standby(Some(holder)) => {
-            terminal::say(format_args!("cluster {cluster}: standby; requests go to {holder}"));
+        NodeStatus::Standby(holders) => {
+            let text = standby(holders);
+            terminal::say(format_args!("cluster {cluster}: {text}"));
         }
-        NodeStatus::Restoring { epoch } => {
+        NodeStatus::Restoring { shard, epoch } => {
             terminal::say(format_args!(
-                "cluster {cluster}: taking over in epoch {epoch}; reading the captures from NATS"
+                "cluster {cluster}: taking over shard {shard} in epoch {epoch}; reading the captures from NATS"
             ));
         }
-        NodeStatus::Holder { epoch, segments, bytes, took } => terminal::say(format_args!(
-            "cluster {cluster}: active in epoch {epoch}; read {segments} segments with {bytes} bytes in {:.1} s",
+        NodeStatus::Holder { shard, epoch, segments, bytes, took } => terminal::say(format_args!(
+            "cluster {cluster}: active for shard {shard} in epoch {epoch}; read {segments} segments with {bytes} bytes in \
+             {:.1} s",
             took.as_secs_f64()
         )),
+    }
+}
+
+/// Says where the requests of a standby go.
+fn standby(holders: &[Option<String>]) -> String {
+    match holders {
+        [None] => "no node is active yet".to_owned(),
+        [Some(holder)] => format!("standby; requests go to {holder}"),
+        _ => {
+            let urls: Vec<&str> = holders.iter().flatten().map(String::as_str).collect();
+            let (active, all) = (urls.len(), holders.len());
+            format!("standby; {active} of {all} shards have an active node: {}", urls.join(", "))
+        }
     }
 }

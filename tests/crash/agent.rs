@@ -13,6 +13,9 @@ use super::rng::Chance;
 use super::shared_state::{Lost, Moment, Visit, World};
 use super::tokens;
 
+/// The number of groups of a cluster.
+const GROUPS: u32 = 31;
+
 /// Runs until the task is aborted.
 pub(crate) async fn live(world: Arc<World>, number: u64) {
     let mut agent = Agent { chance: Chance::of(world.seed ^ 0xa9e2, number), world };
@@ -38,7 +41,12 @@ impl Agent {
             let number = self.world.new_trial();
             let book = Book::new(number, Speech::any(&mut self.chance));
             self.world.enter(book.clone());
-            let asked = json!({"task_id": "crash", "trial_id": book.page().trial_id});
+            let mut asked = json!({"task_id": "crash", "trial_id": book.page().trial_id});
+            if self.world.is_cluster.load(Ordering::Relaxed) {
+                // The groups spread over the shards, and each trial is on the shard of its group.
+                asked["group_id"] = json!(format!("group-{}", number % GROUPS));
+                asked["sample_index"] = json!(number / GROUPS);
+            }
             self.world.moments[Moment::Opening as usize].notify_one();
             let Ok(opened) = visit.admin(Method::POST, "/v1/trials", &asked).await else { continue };
             let opened: Value = serde_json::from_str(&opened).unwrap();

@@ -1,7 +1,9 @@
 //! A cluster whose parts are killed, paused and cut off at random moments under load. After each fault every promise of the
 //! service is verified, at a node that may be another one than before.
 
+mod feed;
 mod nodes;
+mod shards;
 mod takeover;
 
 use std::path::Path;
@@ -10,9 +12,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rolltap_testing::{NatsServers, S3Server, limit, sample};
-use serde_json::Value;
 
-use self::nodes::Nodes;
+use self::nodes::{Nodes, Size};
 use super::agent;
 use super::ledger::{Reward, State};
 use super::rng::{Chance, rounds_and_seed};
@@ -21,7 +22,8 @@ use super::upstream::Upstream;
 use super::verify;
 
 const AGENTS: u64 = 24;
-const NODES: usize = 3;
+/// One node more than there are shards takes over, and a second one makes a fault of a standby harmless for the others.
+const SIZE: Size = Size { nodes: 4, shards: 2 };
 const SERVERS: usize = 3;
 /// The answers before a fault.
 const ANSWERS: u64 = 60;
@@ -67,7 +69,7 @@ async fn a_cluster_loses_and_repeats_nothing_whatever_fails() {
     // Short segments, so that takeovers read some from the object storage and some from the log.
     let objects = ["--cluster-objects", &object_storage(), "--cluster-segment-seconds", "2"];
     let variables = storage.variables();
-    let nodes = Nodes::start(dir.path(), &upstream.url, &servers.urls(), NODES, &objects, &variables).await;
+    let nodes = Nodes::start(dir.path(), &upstream.url, &servers.urls(), SIZE, &objects, &variables).await;
     let world = World::new(seed, upstream);
     world.is_cluster.store(true, Ordering::Relaxed);
     let agents: Vec<_> =
@@ -91,8 +93,10 @@ async fn a_cluster_loses_and_repeats_nothing_whatever_fails() {
     run.feed_has_each_rewarded_trial_once().await;
     assert!(run.world.seen.load(Ordering::Relaxed) > rounds * 5, "too few answers came");
     run.nodes.stop_all().await;
-    let (code, said) = check_object_storage(dir.path(), &run.storage);
-    assert_eq!(code, Some(0), "{said}");
+    for shard in 0..SIZE.shards {
+        let (code, said) = check_object_storage(dir.path(), &run.storage, shard);
+        assert_eq!(code, Some(0), "shard {shard}: {said}");
+    }
 }
 
 /// The place of the captures in the object storage.
@@ -100,10 +104,11 @@ fn object_storage() -> String {
     format!("s3://{}/cluster", S3Server::BUCKET)
 }
 
-/// Runs `rolltap check` on the object storage, which has all captures after the holder has stopped.
-fn check_object_storage(dir: &Path, storage: &S3Server) -> (Option<i32>, String) {
+/// Runs `rolltap check` on a shard in the object storage, which has all captures after the holder has stopped.
+fn check_object_storage(dir: &Path, storage: &S3Server, shard: usize) -> (Option<i32>, String) {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_rolltap"));
-    command.args(["check", &object_storage()]).env("XDG_CACHE_HOME", dir.join("cache"));
+    let place = format!("{}/shard-{shard}", object_storage());
+    command.args(["check", &place]).env("XDG_CACHE_HOME", dir.join("cache"));
     let output = command.envs(storage.variables()).output().unwrap();
     (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
 }
@@ -133,25 +138,25 @@ impl Run {
         let _ = tokio::time::timeout(limit(LOAD_SECONDS), load).await;
         let began = Instant::now();
         self.fail(fault).await;
-        self.nodes.until_one_answers().await;
+        self.nodes.holders(None).await;
         self.slowest = self.slowest.max(began.elapsed());
         self.world.is_down().await;
         self.nodes.restart_ended().await;
     }
 
     async fn fail(&mut self, fault: Fault) {
-        let holder = self.nodes.holder().await;
+        let holder = self.nodes.holder(&mut self.chance).await;
         match fault {
             Fault::HolderKilled => self.nodes.kill(holder).await,
             Fault::HolderPaused => {
                 self.nodes.signal(holder, "STOP");
                 tokio::time::sleep(PAUSE).await;
-                self.nodes.until_another_answers(holder).await;
+                self.nodes.holders(Some(holder)).await;
                 self.nodes.signal(holder, "CONT");
                 self.nodes.ends_because_it_was_replaced(holder).await;
             }
             Fault::StandbyKilled => {
-                let standby = (holder + 1 + self.chance.among(0..NODES as u64 - 1) as usize) % NODES;
+                let standby = self.nodes.standby(&mut self.chance).await;
                 self.nodes.kill(standby).await;
             }
             Fault::ServerKilled => {
@@ -193,29 +198,16 @@ impl Run {
 
     /// Reads the feed from its beginning. Each trial whose reward was acknowledged is in it once.
     async fn feed_has_each_rewarded_trial_once(&mut self) {
-        let place = self.nodes.any(&mut self.chance, false).await;
-        let url = format!("{}/v1/rollouts?limit=1000000", place.admin);
-        let text = self.world.http.get(url).send().await.unwrap().text().await.unwrap();
-        let mut trials: Vec<String> = Vec::new();
-        for line in text.lines() {
-            let line: Value = serde_json::from_str(line).unwrap();
-            if let Some(id) = line["trial_id"].as_str()
-                && trials.last().is_none_or(|last| last != id)
-            {
-                trials.push(id.to_owned());
-            }
+        let mut places = Vec::new();
+        for _ in 0..SIZE.nodes {
+            places.push(self.nodes.any(&mut self.chance, false).await);
         }
+        let trials = feed::trials(&self.world.http, &places).await;
         for book in self.world.books() {
             let page = book.page();
             if page.state == State::Sealed && matches!(page.reward, Reward::Kept(_)) {
                 let count = trials.iter().filter(|id| **id == page.trial_id).count();
-                assert_eq!(
-                    count,
-                    1,
-                    "{} is in the feed: {}",
-                    page.trial_id,
-                    text.get(..500).unwrap_or(&text)
-                );
+                assert_eq!(count, 1, "{} is in the feed {count} times", page.trial_id);
             }
         }
         assert!(!trials.is_empty());

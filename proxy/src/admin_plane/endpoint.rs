@@ -124,12 +124,12 @@ macro_rules! methods {
             let route = on(MethodFilter::$filter, handler);
             let method = stringify!($filter);
             // Requests that only read are not recorded, except those of `recorded`.
-            let is_recorded = method != "GET";
+            let is_recorded = !["GET", "HEAD"].contains(&method);
             Endpoint { method, path, name, text, access, is_recorded, description: D::of::<A, H>(), route }
         }
     )*};
 }
-methods!(delete, DELETE; get, GET; post, POST; put, PUT);
+methods!(delete, DELETE; get, GET; head, HEAD; post, POST; put, PUT);
 
 /// A handler whose arguments `A` and answer can be described.
 pub(super) trait Signature<A> {
@@ -221,6 +221,21 @@ impl Answer for AdminError {
             "An error. A 503 has a `Retry-After` header.",
             "application/json",
         );
+    }
+}
+
+/// The answer 200 without a body.
+pub(super) struct NoBody;
+
+impl IntoResponse for NoBody {
+    fn into_response(self) -> Response {
+        StatusCode::OK.into_response()
+    }
+}
+
+impl Answer for NoBody {
+    fn describe(operation: &mut Operation<'_>) {
+        operation.empty_answer("200", "Success.");
     }
 }
 

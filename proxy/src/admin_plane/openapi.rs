@@ -170,6 +170,11 @@ impl Operation<'_> {
         self.answers.insert(status.to_owned(), answer);
     }
 
+    /// Adds the answer of a status that has no body.
+    pub(super) fn empty_answer(&mut self, status: &str, description: &str) {
+        self.answers.insert(status.to_owned(), json!({"description": description}));
+    }
+
     /// Adds a header to an answer that was added before.
     pub(super) fn header(&mut self, status: &str, name: &str, description: &str) {
         if let Some(answer) = self.answers.get_mut(status) {

@@ -12,14 +12,14 @@ use super::endpoint::Answer;
 use super::openapi::Operation;
 
 /// One page of a list that is sorted by name.
-pub(super) struct Paged<T> {
-    pub(super) items: Vec<T>,
+pub(crate) struct Paged<T> {
+    pub(crate) items: Vec<T>,
     /// The path of the next page. `None` if this page is the last.
-    pub(super) next: Option<String>,
+    pub(crate) next: Option<String>,
 }
 
 /// The default limit of items per answer.
-pub(super) fn page_size() -> NonZeroUsize {
+pub(crate) fn page_size() -> NonZeroUsize {
     const { NonZeroUsize::new(1000).unwrap() }
 }
 

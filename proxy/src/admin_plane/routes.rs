@@ -1,9 +1,9 @@
 //! Every route of the admin plane, with the role that it needs. The router and the OpenAPI document are both built from
 //! this list.
 //!
-//! A GET needs the role `read`. Each other request needs the role of the thing that it changes.
+//! A GET needs the role `read`, and a HEAD the role `open`: whoever opens trials may know which names are taken. Each other request needs the role of the thing that it changes.
 
-use super::endpoint::{Access, Description, Endpoint, delete, get, post, put};
+use super::endpoint::{Access, Description, Endpoint, delete, get, head, post, put};
 use super::role::AdminRole;
 use super::{groups, operations, policy, rollouts, submissions, trial_reads, trials, upstreams};
 
@@ -53,6 +53,12 @@ fn trial_endpoints<D: Description>() -> Vec<Endpoint<D>> {
         ),
         get(READ, "/v1/trials", "list_trials", "Returns one page of trials, sorted by id.", trial_reads::list),
         get(READ, "/v1/trials/{id}", "get_trial", "Returns the status of a trial.", trial_reads::status),
+        head(
+            OPEN, "/v1/trials/{id}",
+            "has_trial",
+            "Answers 200 if there is a trial of this name, and 404 if a trial can be opened under it.",
+            trials::exists,
+        ),
         post(
             REWARD, "/v1/trials/{id}/seal",
             "seal_trial",
@@ -211,10 +217,11 @@ mod tests {
     use super::*;
 
     /// The roles of all routes. A new route needs a line here and in `docs/reference/admin-api.md`.
-    const ROLES: [(&str, &str, &str); 28] = [
+    const ROLES: [(&str, &str, &str); 29] = [
         ("POST", "/v1/trials", "open"),
         ("GET", "/v1/trials", "read"),
         ("GET", "/v1/trials/{id}", "read"),
+        ("HEAD", "/v1/trials/{id}", "open"),
         ("POST", "/v1/trials/{id}/seal", "reward"),
         ("PUT", "/v1/trials/{id}/reward", "reward"),
         ("GET", "/v1/trials/{id}/calls", "read"),
@@ -269,7 +276,8 @@ mod tests {
                 "/v1/trials/{id}/answers",
                 "/v1/trials/{id}/rollout",
             ];
-            let expected = endpoint.method != "GET" || reads_rollouts.contains(&endpoint.path);
+            let expected =
+                !["GET", "HEAD"].contains(&endpoint.method) || reads_rollouts.contains(&endpoint.path);
             assert_eq!(endpoint.is_recorded(), expected, "{} {}", endpoint.method, endpoint.path);
             // A request without a role has no caller to record.
             assert!(!expected || endpoint.access != Access::Everyone, "{}", endpoint.path);

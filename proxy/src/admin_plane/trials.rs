@@ -11,11 +11,10 @@ use rolltap_rollout::rollout::Reward;
 
 use super::AdminPlane;
 use super::audit::Subject;
-use super::endpoint::Created;
+use super::endpoint::{Created, NoBody};
 use super::error::AdminError;
 use super::opener_span::OpenerSpan;
 use crate::api::{OpenTrial, PutReward, TrialOpened, TrialStatus};
-use crate::common::trial_key::TrialKey;
 use crate::dialect::check_sampling;
 use crate::trial::Trial;
 
@@ -26,7 +25,9 @@ pub(super) async fn open(
 ) -> Result<Created<TrialOpened>, AdminError> {
     let Json(asked) = body?;
     check_sampling(&asked.sampling)?;
-    let key = TrialKey::generate()
+    let key = plane
+        .shard
+        .key()
         .map_err(|error| AdminError::internal(format!("no randomness for a key: {error}")))?;
     // The runner's span is stored even without a collector: the next process of the proxy may have one.
     let traceparent = span.map(|span| span.traceparent());
@@ -36,6 +37,14 @@ pub(super) async fn open(
     let base_urls = plane.public_url.base_urls(&key);
     let subject = Subject { trial_id: Some(trial_id.clone()), group_id, ..Subject::default() };
     Ok(Created { body: TrialOpened { trial_id, key: key.reveal().to_owned(), base_urls }, subject })
+}
+
+/// Answers without a body.
+pub(super) async fn exists(
+    State(plane): State<Arc<AdminPlane>>,
+    id: Result<Path<TrialId>, PathRejection>,
+) -> Result<NoBody, AdminError> {
+    plane.trial(id).map(|_| NoBody)
 }
 
 pub(super) async fn seal(

@@ -18,7 +18,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use super::BodyError;
 use crate::upstream::without_framing;
 
-/// Marks a request that another node forwarded. A node that does not hold the shard never forwards it again.
+/// Marks a request that another node forwarded, with the number of the shard. A node that does not hold the shard never
+/// forwards it again.
 pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("x-rolltap-forwarded");
 /// The time in which the other node must accept a connection. A dead host does not answer at all.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -66,10 +67,11 @@ impl<B: ForwardedBody> Forwarder<B> {
         Self { client }
     }
 
-    /// Sends a request to the node at this authority, and returns its answer. The bodies stream.
+    /// Sends a request to the node at this authority, which holds the shard, and returns its answer. The bodies stream.
     pub(crate) async fn forward(
         &self,
         request: Request<B>,
+        shard: u32,
         to: &Authority,
     ) -> Result<Response<Incoming>, ForwardError<B>> {
         let (parts, body) = request.into_parts();
@@ -78,7 +80,7 @@ impl<B: ForwardedBody> Forwarder<B> {
         *sent.method_mut() = parts.method.clone();
         *sent.uri_mut() = uri_at(&parts, to);
         *sent.headers_mut() = without_framing(parts.headers.clone());
-        sent.headers_mut().insert(FORWARDED, HeaderValue::from_static("1"));
+        sent.headers_mut().insert(FORWARDED, HeaderValue::from(shard));
         match self.client.request(sent).await {
             Ok(mut answer) => {
                 let headers = std::mem::take(answer.headers_mut());

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::Router;
 use bytes::Bytes;
 use http::uri::Authority;
 use http::{Request, Response, StatusCode};
@@ -19,7 +18,9 @@ use tokio::time::{Instant, timeout_at};
 use super::error::AgentError;
 use super::forward::{FORWARDED, ForwardError, ForwardedBody, Forwarder};
 use super::open_connections::OpenConnection;
+use super::shard_roles::{HolderAddress, NodeRole, ShardRoles};
 use super::{AgentPlane, AnswerBody, BodyError, boxed, identity};
+use crate::common::shard::ShardCount;
 use crate::dialect::error_shape::ErrorShape;
 
 /// How long a request waits for a node that holds the shard.
@@ -34,41 +35,20 @@ pub(crate) const RETRY_AFTER: u32 = 2;
 pub(crate) enum Responder {
     /// The agent plane of this process.
     Own(Arc<AgentPlane>),
-    /// The node that holds the shard, which may be this one.
+    /// The node that holds the shard of the trial, which may be this one.
     Cluster(ClusterDoor<Incoming>),
 }
 
-/// The part that a node has in its cluster.
-#[derive(Clone, Debug)]
-pub(crate) enum NodeRole {
-    /// This node holds the shard, and answers with these planes.
-    Holder {
-        /// The agent plane.
-        agents: Arc<AgentPlane>,
-        /// The admin plane.
-        admin: Router,
-    },
-    /// Another node holds the shard, or none at present.
-    Standby(Option<HolderAddress>),
-}
-
-/// Where the node that holds the shard is reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HolderAddress {
-    pub(crate) agents: Authority,
-    pub(crate) admin: Authority,
-}
-
-/// Passes requests to the node that holds the shard.
+/// Passes requests to the nodes that hold the shards.
 #[derive(Debug)]
 pub(crate) struct ClusterDoor<B> {
-    role: watch::Receiver<NodeRole>,
+    roles: ShardRoles,
     forwarder: Forwarder<B>,
 }
 
 impl<B> Clone for ClusterDoor<B> {
     fn clone(&self) -> Self {
-        Self { role: self.role.clone(), forwarder: self.forwarder.clone() }
+        Self { roles: self.roles.clone(), forwarder: self.forwarder.clone() }
     }
 }
 
@@ -104,11 +84,12 @@ impl ClusterDoor<Incoming> {
         request: Request<Incoming>,
         connection: Arc<OpenConnection>,
     ) -> Result<Response<AnswerBody>, Infallible> {
+        let shard = self.shard_of(&request);
         // The holder answers most requests, and its own path has no wait.
-        let own = match &*self.role.borrow() {
+        let own = self.roles.of(shard).and_then(|role| match &*role.borrow() {
             NodeRole::Holder { agents, .. } => Some(Arc::clone(agents)),
-            NodeRole::Standby(_) => None,
-        };
+            NodeRole::Restoring | NodeRole::Standby(_) => None,
+        });
         if let Some(agents) = own {
             return agents.answer(without_mark(request), connection).await;
         }
@@ -119,7 +100,7 @@ impl ClusterDoor<Incoming> {
             let error = error.with_code("no_holder").retry_after(RETRY_AFTER);
             Ok(error.into_response(ErrorShape::of_path(&path)).map(boxed))
         };
-        match self.pass(request, |holder| holder.agents.clone()).await {
+        match self.pass(shard, request, |holder| holder.agents.clone()).await {
             Passed::Answer(answer) => Ok(answer.map(boxed)),
             Passed::Here(request, NodeRole::Holder { agents, .. }) => {
                 agents.answer(*request, connection).await
@@ -132,27 +113,40 @@ impl ClusterDoor<Incoming> {
             }
         }
     }
+
+    /// Returns the shard of the trial that a request belongs to. A request without a usable key gets its error from any shard.
+    fn shard_of(&self, request: &Request<Incoming>) -> u32 {
+        let count = self.roles.count();
+        if count == ShardCount::ONE {
+            return 0;
+        }
+        let (in_path, _) = identity::split_path(request.uri().path());
+        let key = identity::any_key_of(in_path, request.headers());
+        key.map_or_else(|_| self.roles.own_or_first(), |key| count.of_key(&key))
+    }
 }
 
 impl<B: ForwardedBody> ClusterDoor<B> {
-    pub(crate) fn new(role: watch::Receiver<NodeRole>) -> Self {
-        Self { role, forwarder: Forwarder::new() }
+    pub(crate) fn new(roles: ShardRoles) -> Self {
+        Self { roles, forwarder: Forwarder::new() }
     }
 
-    /// The part that this node has at present.
-    pub(crate) fn role(&self) -> NodeRole {
-        self.role.borrow().clone()
+    /// The part that this node has for each shard.
+    pub(crate) fn roles(&self) -> &ShardRoles {
+        &self.roles
     }
 
-    /// Passes a request to the holder. Waits while there is none, up to [`HOLD`].
+    /// Passes a request to the holder of a shard. Waits while there is none, up to [`HOLD`].
     pub(crate) async fn pass(
         &self,
+        shard: u32,
         request: Request<B>,
         plane: impl Fn(&HolderAddress) -> Authority,
     ) -> Passed<B> {
+        let Some(of_shard) = self.roles.of(shard) else { return Passed::NoHolder };
         let was_forwarded = request.headers().contains_key(FORWARDED);
         let mut request = Box::new(without_mark(request));
-        let mut role = self.role.clone();
+        let mut role = of_shard.clone();
         let ends = Instant::now() + HOLD;
         loop {
             let current = role.borrow_and_update().clone();
@@ -160,13 +154,13 @@ impl<B: ForwardedBody> ClusterDoor<B> {
                 NodeRole::Holder { .. } => return Passed::Here(request, current),
                 // The node that forwarded the request has an old view, and tries again.
                 NodeRole::Standby(_) if was_forwarded => return Passed::NoHolder,
-                NodeRole::Standby(None) => ends,
+                NodeRole::Restoring | NodeRole::Standby(None) => ends,
                 NodeRole::Standby(Some(holder)) => {
                     let to = plane(&holder);
                     // A holder that is paused or unreachable accepts the request and never answers.
-                    let mut replaced = Box::pin(replaced(self.role.clone(), holder));
+                    let mut replaced = Box::pin(replaced(of_shard.clone(), holder));
                     let forwarded = tokio::select! {
-                        forwarded = self.forwarder.forward(*request, &to) => forwarded,
+                        forwarded = self.forwarder.forward(*request, shard, &to) => forwarded,
                         () = &mut replaced => return Passed::Broken,
                     };
                     match forwarded {

@@ -66,6 +66,10 @@ impl TrialKey {
 }
 
 impl KeyHash {
+    pub(crate) fn bytes(self) -> [u8; 32] {
+        self.0
+    }
+
     /// Returns the first 6 bytes as hexadecimal digits, to name a trial. They reveal nothing about the key.
     pub(crate) fn short(&self) -> String {
         self.0.iter().take(6).fold(String::new(), |name, byte| name + &format!("{byte:02x}"))

@@ -15,6 +15,7 @@ use crate::admin_plane::{self, AdminPlane};
 use crate::agent_plane::AgentPlane;
 use crate::agent_plane::public_url::PublicUrl;
 use crate::common::metrics::Metrics;
+use crate::common::shard::Shard;
 use crate::dialect::chat::media::Fetching;
 use crate::feed::{Feed, KeptTrial, Ledger, Sequencer, Wake};
 use crate::lifecycle::evict;
@@ -67,6 +68,7 @@ impl Core {
     /// Starts everything behind the sockets. `default_url` is the URL that agents get if the settings have none.
     pub(super) fn start(
         settings: Settings,
+        shard: Shard,
         recovered: Recovered,
         foundation: Foundation,
         default_url: PublicUrl,
@@ -114,6 +116,7 @@ impl Core {
         let admin_plane = AdminPlane {
             lifecycle: lifecycle.clone(),
             public_url: public_url.clone(),
+            shard,
             guard,
             draining,
             metrics,

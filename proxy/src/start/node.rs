@@ -1,10 +1,11 @@
-//! A node of a cluster: waits for the shard and forwards requests meanwhile, and becomes its holder.
+//! A node of a cluster: waits for a shard and forwards requests meanwhile, and becomes the holder of that shard.
 //!
-//! A node that loses the shard ends with an error, and does not become a standby again. Its threads and tasks may hold any
+//! A node holds one shard at most. A node that loses its shard ends with an error, and does not become a standby again. Its threads and tasks may hold any
 //! part of the old state, and the end of the process removes all of it. The service manager starts the node again.
 
 mod admin_door;
 mod holding;
+mod leases;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -13,23 +14,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use http::uri::{Authority, Uri};
-use rolltap_cluster::lease::{self, HeldLease, LeaseView, Node};
+use rolltap_cluster::lease::Node;
 use rolltap_cluster::{Cluster, ClusterError, ClusterSettings};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use self::holding::HoldingNode;
+use self::holding::{HeldShard, HoldingNode};
+use self::leases::{Leases, Observer};
 use super::core::Foundation;
 use super::sockets::{Serving, Sockets};
 use super::{ShutdownError, StartError, check};
 use crate::agent_plane::public_url::PublicUrl;
-use crate::agent_plane::responder::{ClusterDoor, HolderAddress, NodeRole, Responder};
+use crate::agent_plane::responder::{ClusterDoor, Responder};
+use crate::agent_plane::shard_roles::{NodeRole, ShardRoles};
+use crate::common::shard::{Shard, ShardCount};
 use crate::settings::Settings;
 use crate::store::{ArchiveSettings, RestoreError, StoreError};
-
-/// The only shard of a cluster.
-const SHARD: u32 = 0;
 
 /// The settings that a node has beyond those of a proxy.
 #[derive(Clone, Debug)]
@@ -76,15 +76,20 @@ pub enum NodeError {
 /// What a node does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeStatus {
-    /// It waits for the shard, and forwards requests to the node at this URL, if there is one.
-    Standby(Option<String>),
+    /// It waits for a shard, and forwards requests to the nodes at these URLs. Each shard has an entry, which is `None` if no
+    /// node holds the shard.
+    Standby(Vec<Option<String>>),
     /// It has the lease, and reads the captures.
     Restoring {
+        /// The number of the shard.
+        shard: u32,
         /// The epoch of the lease.
         epoch: u64,
     },
     /// It holds the shard and answers.
     Holder {
+        /// The number of the shard.
+        shard: u32,
         /// The epoch of the lease.
         epoch: u64,
         /// The number of segments of captures.
@@ -96,11 +101,17 @@ pub enum NodeStatus {
     },
 }
 
-/// Where the shard is kept.
+/// Where the shards are kept.
 #[derive(Debug)]
 struct ShardPlace {
     cluster: Cluster,
     archive: Option<ArchiveSettings>,
+}
+
+impl ShardPlace {
+    fn shards(&self) -> ShardCount {
+        ShardCount::new(self.cluster.shards())
+    }
 }
 
 /// A node that answers on its sockets.
@@ -110,7 +121,7 @@ pub struct RunningNode {
     foundation: Foundation,
     place: ShardPlace,
     me: Node,
-    role: watch::Sender<NodeRole>,
+    roles: Vec<watch::Sender<NodeRole>>,
     serving: Serving,
     default_url: PublicUrl,
     agent_addrs: Vec<SocketAddr>,
@@ -144,14 +155,24 @@ async fn start(settings: Settings, node: NodeSettings) -> Result<RunningNode, No
         agent_url: url_of(first, node.host.as_deref(), "agent")?,
         admin_url: url_of(admin_addr, node.host.as_deref(), "admin")?,
     };
-    let (role, roles) = watch::channel(NodeRole::Standby(None));
+    let place = ShardPlace { cluster, archive: node.archive };
+    let (senders, roles) = ShardRoles::new(place.shards());
     let default_url = sockets.default_url();
     let admin = admin_door::router(ClusterDoor::new(roles.clone()));
     let door = ClusterDoor::new(roles);
     let (draining, stopped) = (foundation.draining.clone(), foundation.stopped.clone());
     let serving = sockets.serve(Responder::Cluster(door), admin, &foundation.metrics, draining, stopped);
-    let place = ShardPlace { cluster, archive: node.archive };
-    Ok(RunningNode { settings, foundation, place, me, role, serving, default_url, agent_addrs, admin_addr })
+    Ok(RunningNode {
+        settings,
+        foundation,
+        place,
+        me,
+        roles: senders,
+        serving,
+        default_url,
+        agent_addrs,
+        admin_addr,
+    })
 }
 
 /// Returns the URL at which other nodes reach an address.
@@ -161,11 +182,6 @@ fn url_of(address: SocketAddr, host: Option<&str>, plane: &'static str) -> Resul
         None if address.ip().is_unspecified() => Err(NodeError::Unreachable(address, plane)),
         None => Ok(format!("http://{address}")),
     }
-}
-
-/// Returns the authority of a URL of another node. `None` if it has none, which no node writes.
-fn authority(url: &str) -> Option<Authority> {
-    url.parse::<Uri>().ok()?.into_parts().authority
 }
 
 impl RunningNode {
@@ -190,27 +206,30 @@ impl RunningNode {
         grace: Duration,
         observe: impl Fn(NodeStatus) + Send + Sync + 'static,
     ) -> BoxFuture<'static, Result<(), NodeError>> {
-        Box::pin(self.run_all(stop, grace, observe))
+        Box::pin(self.run_all(stop, grace, Arc::new(observe)))
     }
 
     async fn run_all(
         self,
         stop: impl Future<Output = ()> + Send,
         grace: Duration,
-        observe: impl Fn(NodeStatus) + Sync,
+        observe: Observer,
     ) -> Result<(), NodeError> {
         let mut stop = pin!(stop);
-        let lease = tokio::select! {
-            lease = self.wait_for_lease(&observe) => lease,
+        // The leases of the other shards are followed until the node ends.
+        let mut leases = Leases::follow(&self.place.cluster, &self.me, &self.roles, &observe);
+        let (shard, role, lease) = tokio::select! {
+            Some(acquired) = leases.acquired() => acquired,
             () = &mut stop => return Ok(self.serving.drain(grace).await?),
         };
         // The previous holder may be paused or unreachable. Requests wait for this node instead.
-        self.role.send_replace(NodeRole::Standby(None));
+        role.send_replace(NodeRole::Restoring);
+        let shard = Shard { number: shard, of: self.place.shards() };
         let holding = HoldingNode::start(
             self.settings,
             self.foundation,
             &self.place,
-            &lease,
+            HeldShard { shard, lease: &lease },
             self.default_url,
             &observe,
         );
@@ -222,7 +241,7 @@ impl RunningNode {
                 return Ok(self.serving.drain(grace).await?);
             }
         };
-        self.role.send_replace(NodeRole::Holder {
+        role.send_replace(NodeRole::Holder {
             agents: Arc::clone(&held.core.agent_plane),
             admin: held.core.admin_router.clone(),
         });
@@ -235,32 +254,5 @@ impl RunningNode {
         held.finish().await?;
         lease.release().await;
         Ok(calls?)
-    }
-
-    /// Waits until this node has the lease of the shard, and knows the holder meanwhile.
-    async fn wait_for_lease(&self, observe: &(impl Fn(NodeStatus) + Sync)) -> HeldLease {
-        let (view, mut views) = watch::channel(LeaseView::Unknown);
-        let follow = async {
-            // The sender lives as long as the lease is waited for.
-            while views.changed().await.is_ok() {
-                let seen = views.borrow_and_update().clone();
-                // A node that NATS does not answer keeps the holder that it knows.
-                let LeaseView::Seen(record) = seen else { continue };
-                let holder = record.and_then(|record| record.holder);
-                let address = holder.as_ref().and_then(|holder| {
-                    Some(HolderAddress {
-                        agents: authority(&holder.agent_url)?,
-                        admin: authority(&holder.admin_url)?,
-                    })
-                });
-                self.role.send_replace(NodeRole::Standby(address));
-                observe(NodeStatus::Standby(holder.map(|holder| holder.agent_url)));
-            }
-            std::future::pending().await
-        };
-        tokio::select! {
-            lease = lease::acquire(&self.place.cluster, SHARD, &self.me, &view) => lease,
-            () = follow => std::future::pending().await,
-        }
     }
 }

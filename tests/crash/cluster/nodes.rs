@@ -18,7 +18,15 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The nodes, which are killed when this is dropped.
 pub(super) struct Nodes {
     nodes: Vec<Node>,
+    shards: usize,
     http: reqwest::Client,
+}
+
+/// The numbers of nodes and of shards.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    pub(super) nodes: usize,
+    pub(super) shards: usize,
 }
 
 struct Node {
@@ -37,12 +45,12 @@ pub(super) fn send(id: u32, signal: &str) {
 }
 
 impl Nodes {
-    /// Starts nodes with these further arguments and variables, and waits until one answers.
+    /// Starts nodes with these further arguments and variables, and waits until each shard has a holder.
     pub(super) async fn start(
         dir: &Path,
         upstream: &str,
         servers: &str,
-        count: usize,
+        size: Size,
         more: &[&str],
         variables: &[(&str, String)],
     ) -> Self {
@@ -56,6 +64,7 @@ impl Nodes {
                 ("--upstream", upstream.to_owned()),
                 ("--data", data.display().to_string()),
                 ("--cluster", servers.to_owned()),
+                ("--cluster-shards", size.shards.to_string()),
             ];
             let arguments = arguments.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
             let arguments = arguments.chain(more.iter().map(|argument| (*argument).to_owned())).collect();
@@ -66,24 +75,42 @@ impl Nodes {
             Node { place, arguments, variables, log: dir.join(format!("node-{number}.log")), child: None }
         };
         let http = client_builder().timeout(Duration::from_secs(2)).build().unwrap();
-        let mut nodes = Self { nodes: (0..count).map(node).collect(), http };
+        let nodes = (0..size.nodes).map(node).collect();
+        let mut nodes = Self { nodes, shards: size.shards, http };
         nodes.restart_ended().await;
-        nodes.until_one_answers().await;
+        nodes.holders(None).await;
         nodes
     }
 
-    /// Returns the node that holds the shard.
-    pub(super) async fn holder(&mut self) -> usize {
+    /// Waits until each shard has a holder, and returns the holders. `without` is a node that counts for none.
+    pub(super) async fn holders(&mut self, without: Option<usize>) -> Vec<usize> {
         let deadline = Instant::now() + limit(RECOVERY_SECONDS);
         loop {
+            let mut holders = Vec::new();
             for (number, node) in self.nodes.iter().enumerate() {
-                if self.readiness(node).await.as_deref() == Some("ready\n") {
-                    return number;
+                if without != Some(number) && self.readiness(node).await.as_deref() == Some("ready\n") {
+                    holders.push(number);
                 }
             }
-            assert!(Instant::now() < deadline, "no node holds the shard: {}", self.logs());
+            if holders.len() >= self.shards {
+                return holders;
+            }
+            assert!(Instant::now() < deadline, "a shard has no holder: {}", self.logs());
             tokio::time::sleep(PAUSE).await;
         }
+    }
+
+    /// Returns a random holder.
+    pub(super) async fn holder(&mut self, chance: &mut Chance) -> usize {
+        let holders = self.holders(None).await;
+        holders[chance.among(0..holders.len() as u64) as usize]
+    }
+
+    /// Returns a random node that holds no shard.
+    pub(super) async fn standby(&mut self, chance: &mut Chance) -> usize {
+        let holders = self.holders(None).await;
+        let others: Vec<usize> = (0..self.nodes.len()).filter(|number| !holders.contains(number)).collect();
+        others[chance.among(0..others.len() as u64) as usize]
     }
 
     /// Returns the text of a node that is ready.
@@ -93,21 +120,9 @@ impl Nodes {
         answer.text().await.ok().filter(|_| is_ready)
     }
 
-    pub(super) async fn until_one_answers(&mut self) {
-        self.holder().await;
-    }
-
-    pub(super) async fn until_another_answers(&mut self, not: usize) {
-        let deadline = Instant::now() + limit(RECOVERY_SECONDS);
-        while self.holder().await == not {
-            assert!(Instant::now() < deadline, "no other node took over: {}", self.logs());
-            tokio::time::sleep(PAUSE).await;
-        }
-    }
-
-    /// Returns the place of a random node that is ready, or of the holder.
+    /// Returns the place of a random node that is ready, or of a holder.
     pub(super) async fn any(&mut self, chance: &mut Chance, only_holder: bool) -> Place {
-        let holder = self.holder().await;
+        let holder = self.holder(chance).await;
         let chosen = chance.among(0..self.nodes.len() as u64) as usize;
         let is_ready = !only_holder && self.readiness(&self.nodes[chosen]).await.is_some();
         self.nodes[if is_ready { chosen } else { holder }].place.clone()

@@ -7,7 +7,7 @@ use rolltap_rollout::continuation::Continuation;
 use rolltap_testing::{NatsServers, limit, sample};
 use serde_json::{Value, json};
 
-use super::nodes::Nodes;
+use super::nodes::{Nodes, Size};
 
 /// The goal for the time from the kill to the answer of the next call.
 const GOAL_SECONDS: u64 = 10;
@@ -38,7 +38,9 @@ async fn the_next_turn_after_a_takeover_is_spliced_and_comes_in_time() {
     let (vllm, model) = (set("ROLLTAP_TEST_VLLM"), set("ROLLTAP_TESTBED_MODEL"));
     let dir = tempfile::tempdir().unwrap();
     let servers = NatsServers::start(3);
-    let mut nodes = Nodes::start(dir.path(), &vllm, &servers.urls(), 2, &["--tokenizer", &model], &[]).await;
+    let size = Size { nodes: 2, shards: 1 };
+    let mut nodes =
+        Nodes::start(dir.path(), &vllm, &servers.urls(), size, &["--tokenizer", &model], &[]).await;
     let http = rolltap_testing::client_builder().build().unwrap();
     let trial = http
         .post(format!("{}/v1/trials", nodes.place(1).admin))
@@ -50,7 +52,7 @@ async fn the_next_turn_after_a_takeover_is_spliced_and_comes_in_time() {
     let kills = std::env::var("CRASH_ROUNDS").map_or(sample(2, 50), |text| text.parse().unwrap());
     let mut times: Vec<Duration> = Vec::new();
     for turn in 1..=kills {
-        let holder = nodes.holder().await;
+        let holder = nodes.holders(None).await[0];
         let other = nodes.place(1 - holder);
         let began = Instant::now();
         nodes.kill(holder).await;

@@ -1,14 +1,16 @@
-//! The proxy of a node that holds the shard.
+//! The proxy of a node that holds a shard.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rolltap_cluster::lease::{HeldLease, LeaseState};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{NodeError, NodeStatus, SHARD, ShardPlace};
+use super::leases::Observer;
+use super::{NodeError, NodeStatus, ShardPlace};
 use crate::agent_plane::public_url::PublicUrl;
+use crate::common::shard::{Shard, ShardCount};
 use crate::settings::Settings;
 use crate::start::StartError;
 use crate::start::core::{Core, Foundation, recover};
@@ -19,7 +21,14 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// How long shutdown waits for the upload of the last segment.
 const UPLOAD_GRACE: Duration = Duration::from_secs(10);
 
-/// The proxy of a node that holds the shard.
+/// A shard, and the lease that this node has of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeldShard<'a> {
+    pub(super) shard: Shard,
+    pub(super) lease: &'a HeldLease,
+}
+
+/// The proxy of a node that holds a shard.
 pub(super) struct HoldingNode {
     pub(super) core: Core,
     status: NodeStatus,
@@ -33,20 +42,22 @@ impl HoldingNode {
         settings: Settings,
         foundation: Foundation,
         place: &ShardPlace,
-        lease: &HeldLease,
+        held: HeldShard<'_>,
         default_url: PublicUrl,
-        observe: &(impl Fn(NodeStatus) + Sync),
+        observe: &Observer,
     ) -> Result<Self, NodeError> {
+        let HeldShard { shard, lease } = held;
         let (began, epoch) = (Instant::now(), lease.epoch());
-        observe(NodeStatus::Restoring { epoch });
-        let restored = restored(place, lease, &settings.data_dir).await?;
+        observe(NodeStatus::Restoring { shard: shard.number, epoch });
+        let data_dir = data_dir_of(&settings.data_dir, shard);
+        let restored = restored(place, held, &data_dir).await?;
         let (segments, bytes) = (restored.segments, restored.bytes);
-        let (opened, uploads) =
-            restored.open(&settings.data_dir, settings.store).map_err(StartError::from)?;
+        let (opened, uploads) = restored.open(&data_dir, settings.store).map_err(StartError::from)?;
         tokio::spawn(follow_lease(lease.state(), opened.store.health()));
         let recovered = recover(opened).await.map_err(StartError::from)?;
-        let core = Core::start(settings, recovered, foundation, default_url)?;
-        let status = NodeStatus::Holder { epoch, segments, bytes, took: began.elapsed() };
+        let core = Core::start(settings, shard, recovered, foundation, default_url)?;
+        let status =
+            NodeStatus::Holder { shard: shard.number, epoch, segments, bytes, took: began.elapsed() };
         Ok(Self { core, status, uploads })
     }
 
@@ -66,10 +77,23 @@ impl HoldingNode {
     }
 }
 
+/// Returns the directory of a shard. A node may hold another shard after a restart, so each shard has its own, except the only
+/// shard of a cluster.
+fn data_dir_of(data_dir: &Path, shard: Shard) -> PathBuf {
+    if shard.of == ShardCount::ONE {
+        return data_dir.to_owned();
+    }
+    data_dir.join(format!("shard-{}", shard.number))
+}
+
 /// Reads the captures of the shard. Repeats that while NATS fails and the lease is not lost.
-async fn restored(place: &ShardPlace, lease: &HeldLease, data_dir: &Path) -> Result<Restored, RestoreError> {
-    let state = lease.state();
-    let of = ShardEpoch { shard: SHARD, epoch: lease.epoch() };
+async fn restored(
+    place: &ShardPlace,
+    held: HeldShard<'_>,
+    data_dir: &Path,
+) -> Result<Restored, RestoreError> {
+    let state = held.lease.state();
+    let of = ShardEpoch { shard: held.shard.number, epoch: held.lease.epoch() };
     loop {
         match Restored::restore(&place.cluster, of, place.archive.as_ref(), data_dir).await {
             Err(error) if error.is_transient() && !matches!(*state.borrow(), LeaseState::Lost(_)) => {
