@@ -4,7 +4,7 @@
 //! A node [`connect`]s, waits for the [`lease`] of a shard, reads the shard's [`log`], and fences the previous holder with
 //! the first message of its own epoch. Then a [`publisher`] appends to the log for as long as the lease is held.
 //!
-//! Trials for workers on many hosts are in a queue ([`work`]).
+//! All shards give policy versions the same numbers ([`versions`]). Trials for workers on many hosts are in a queue ([`work`]).
 //!
 //! This crate knows no captures. The log is a sequence of bytes that belong at an offset of a numbered segment.
 
@@ -14,6 +14,7 @@ pub mod log;
 mod message;
 pub mod objects;
 pub mod publisher;
+pub mod versions;
 pub mod work;
 
 pub use async_nats::ServerAddr;

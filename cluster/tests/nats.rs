@@ -6,5 +6,6 @@ mod nats {
     mod lease;
     mod log;
     mod refused;
+    mod versions;
     mod work;
 }

@@ -99,7 +99,7 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
     let foundation = Foundation::lay(&settings)?;
     let (draining, stopped) = (foundation.draining.clone(), foundation.stopped.clone());
     let metrics = Arc::clone(&foundation.metrics);
-    let recovered = recover(Store::open(&settings.data_dir, settings.store)?).await?;
+    let recovered = recover(Store::open(&settings.data_dir, settings.store)?, None).await?;
     let sockets = Sockets::bind(&settings, &metrics).await?;
     let core = Core::start(settings, Shard::ONLY, recovered, foundation, sockets.default_url())?;
     let (agent_addrs, admin_addr) = (sockets.agent_addrs.clone(), sockets.admin_addr);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
+use rolltap_cluster::versions::NamedBy;
 
 use super::AdminPlane;
 use super::error::AdminError;
@@ -25,9 +26,11 @@ pub(super) async fn set(
     if label.is_empty() {
         return Err(AdminError::invalid("version is empty: name the weights, like 17 or \"step-17\""));
     }
+    let numbered = plane.lifecycle.upstream.policy().number(&label, NamedBy::Trainer).await;
+    let number = numbered.map_err(|error| AdminError::unavailable(error.to_string()))?;
     // The place is reserved first, so that a failing store rejects the version before it takes effect.
     let place = plane.lifecycle.store.reserve().await?;
-    let (_, kept) = plane.lifecycle.upstream.set_version(&label, place);
+    let (_, kept) = plane.lifecycle.upstream.set_version(&label, number, place);
     store::outcome(kept.await)?;
     Ok(Json(plane.policy_status()))
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
+use rolltap_cluster::versions::VersionNumbers;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -179,14 +180,23 @@ pub(super) struct Recovered {
 
 /// Restores the trials, the feed and the policy versions from the captures. Calls that were in flight when the
 /// last process ended get a record.
-pub(super) async fn recover(mut opened: OpenedStore) -> Result<Recovered, StoreError> {
+///
+/// `numbers` numbers the versions of a cluster of several shards.
+pub(super) async fn recover(
+    mut opened: OpenedStore,
+    numbers: Option<VersionNumbers>,
+) -> Result<Recovered, StoreError> {
     opened.note_interrupted().await?;
     let kept: Vec<_> = opened.trials.iter().map(KeptTrial::of).collect();
     let ledger = Ledger::retold(&kept, &opened.closed_groups, opened.last_sequence, opened.forgotten_through);
     let (feed, wakes) = Feed::new(ledger);
     let trials = Arc::new(restored(opened.trials));
     tokio::spawn(forget(opened.forgotten, Arc::clone(&feed), Arc::clone(&trials)));
-    let policy = Arc::new(Policy::restored(&opened.policy));
+    let policy = Policy::restored(&opened.policy);
+    let policy = Arc::new(match numbers {
+        Some(numbers) => policy.numbered_by(numbers),
+        None => policy,
+    });
     Ok(Recovered { store: opened.store, thread: opened.thread, trials, feed, wakes, policy })
 }
 

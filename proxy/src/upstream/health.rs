@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
+use rolltap_cluster::versions::NamedBy;
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -134,10 +135,16 @@ impl Watcher {
             Some(_) => ReportedWeights::Changed,
             None => ReportedWeights::First,
         };
-        // Without a place in the store the version is not learnt, and the next check asks again.
-        let Ok(place) = Store::reserve(pool.store()).await else { return };
-        if let Some(version) = pool.policy().learn(label, told, place) {
-            self.replica.has_version(version);
+        if !pool.policy().is_baseline(told) {
+            // Without a number or a place in the store the version is not learnt, and the next check asks again.
+            let number = match pool.policy().number(label, NamedBy::Replica).await {
+                Ok(number) => number,
+                Err(error) => return tracing::warn!(%error, label, "a policy version has no number yet"),
+            };
+            let Ok(place) = Store::reserve(pool.store()).await else { return };
+            if let Some(version) = pool.policy().learn(label, number, told, place) {
+                self.replica.has_version(version);
+            }
         }
         self.told = Some(label.to_owned());
     }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use rolltap_cluster::ClusterError;
+use rolltap_cluster::versions::{NamedBy, VersionNumbers};
 use tokio::sync::watch;
 
 use crate::common::clock;
@@ -13,12 +15,18 @@ use crate::store::{Durable, Event, Pause, PolicyChange, QueueSlot};
 /// The labels so far, the current version, and whether calls are held back.
 #[derive(Debug)]
 pub(crate) struct Policy {
+    /// Numbers the versions of all shards. `None` without a cluster of several shards.
+    numbers: Option<VersionNumbers>,
     state: Mutex<PolicyState>,
     /// The beginning of the current pause. `None` if calls may go upstream.
     paused: watch::Sender<Option<Timestamp>>,
     /// The ordinal of the current version.
     version: watch::Sender<i32>,
 }
+
+/// The number that all shards of a cluster give to a label.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SharedNumber(usize);
 
 #[derive(Debug)]
 struct PolicyState {
@@ -60,7 +68,29 @@ impl Policy {
             state.is_set = change.is_set;
         }
         let version = watch::Sender::new(ordinal(state.current));
-        Self { state: Mutex::new(state), paused: watch::Sender::new(None), version }
+        Self { numbers: None, state: Mutex::new(state), paused: watch::Sender::new(None), version }
+    }
+
+    /// Takes the numbers of versions from the cluster.
+    pub(crate) fn numbered_by(self, numbers: VersionNumbers) -> Self {
+        Self { numbers: Some(numbers), ..self }
+    }
+
+    /// Returns the number of a label in the cluster, for [`Self::set`] or [`Self::learn`]. `None` without a cluster of several
+    /// shards: the policy then numbers the label itself.
+    pub(crate) async fn number(
+        &self,
+        label: &str,
+        by: NamedBy,
+    ) -> Result<Option<SharedNumber>, ClusterError> {
+        let Some(numbers) = &self.numbers else { return Ok(None) };
+        numbers.number(label, by).await.map(|number| Some(SharedNumber(number)))
+    }
+
+    /// Whether a report is only the baseline of later changes: the first one of a replica after the trainer has set a
+    /// version.
+    pub(crate) fn is_baseline(&self, told: ReportedWeights) -> bool {
+        told == ReportedWeights::First && self.lock().is_set
     }
 
     /// Returns the current version.
@@ -71,9 +101,15 @@ impl Policy {
 
     /// Sets the version of all replicas, on the trainer's request. `publish` runs under the lock, before any other
     /// change.
-    pub(crate) fn set(&self, label: &str, place: QueueSlot, publish: impl FnOnce(i32)) -> (Version, Durable) {
+    pub(crate) fn set(
+        &self,
+        label: &str,
+        number: Option<SharedNumber>,
+        place: QueueSlot,
+        publish: impl FnOnce(i32),
+    ) -> (Version, Durable) {
         let mut state = self.lock();
-        state.current = state.find_or_add(label);
+        state.current = state.find_or_add(label, number);
         state.is_set = true;
         // Handed over under the lock, so that the store has the changes in their order.
         let kept = place.append(state.change());
@@ -85,7 +121,13 @@ impl Policy {
 
     /// Applies a replica's report, and returns the version that the replica has. Returns `None` for the first report of
     /// a replica after the trainer has set a version: that report is only the baseline of later changes.
-    pub(crate) fn learn(&self, label: &str, told: ReportedWeights, place: QueueSlot) -> Option<i32> {
+    pub(crate) fn learn(
+        &self,
+        label: &str,
+        number: Option<SharedNumber>,
+        told: ReportedWeights,
+        place: QueueSlot,
+    ) -> Option<i32> {
         let mut state = self.lock();
         if told == ReportedWeights::First && state.is_set {
             return None;
@@ -93,10 +135,8 @@ impl Policy {
         let before = state.current;
         // The first label names the weights at the start, instead of adding a version.
         let is_nameless = matches!(state.labels.as_slice(), [None]);
-        state.current = if is_nameless { 0 } else { state.find_or_add(label) };
-        if is_nameless {
-            state.labels = vec![Some(label.to_owned())];
-        }
+        let number = number.or(is_nameless.then_some(SharedNumber(0)));
+        state.current = state.find_or_add(label, number);
         if is_nameless || state.is_set || state.current != before {
             // From now on the reports of replicas count, even if the trainer set the version before.
             state.is_set = false;
@@ -159,8 +199,17 @@ impl Policy {
 }
 
 impl PolicyState {
-    /// Returns the version of a known label, or adds a version for a new label.
-    fn find_or_add(&mut self, label: &str) -> usize {
+    /// Returns the version of a known label, or adds a version for a new label. `number` is the version that the label must have.
+    fn find_or_add(&mut self, label: &str, number: Option<SharedNumber>) -> usize {
+        if let Some(SharedNumber(number)) = number {
+            // Versions in between were named while this shard had no holder.
+            let length = self.labels.len().max(number.saturating_add(1));
+            self.labels.resize(length, None);
+            if let Some(place) = self.labels.get_mut(number) {
+                *place = Some(label.to_owned());
+            }
+            return number;
+        }
         let known = self.labels.iter().position(|known| known.as_deref() == Some(label));
         known.unwrap_or_else(|| {
             self.labels.push(Some(label.to_owned()));
@@ -204,11 +253,11 @@ mod tests {
 
         async fn set(&self, label: &str) -> i32 {
             let place = self.store.reserve().await.unwrap();
-            self.policy.set(label, place, |_| ()).0.ordinal
+            self.policy.set(label, None, place, |_| ()).0.ordinal
         }
 
         async fn learn(&self, label: &str, told: ReportedWeights) -> Option<i32> {
-            self.policy.learn(label, told, self.store.reserve().await.unwrap())
+            self.policy.learn(label, None, told, self.store.reserve().await.unwrap())
         }
     }
 
@@ -241,6 +290,19 @@ mod tests {
         assert_eq!(scene.policy.current().ordinal, 1);
         assert_eq!(scene.learn("step-2", ReportedWeights::Changed).await, Some(2));
         assert_eq!(scene.policy.current().ordinal, 2);
+    }
+
+    #[tokio::test]
+    async fn the_number_of_the_cluster_holds_where_a_shard_has_missed_versions() {
+        let scene = Scene::new();
+        let place = async || scene.store.reserve().await.unwrap();
+        let number = |number| Some(SharedNumber(number));
+        let learnt = scene.policy.learn("c", number(2), ReportedWeights::First, place().await);
+        assert_eq!(learnt, Some(2));
+        assert_eq!(scene.policy.set("b", number(1), place().await, |_| ()).0.ordinal, 1);
+        let labels: Vec<_> = scene.policy.versions().into_iter().map(|version| version.label).collect();
+        assert_eq!(labels, [None, Some("b".to_owned()), Some("c".to_owned())]);
+        assert_eq!(scene.policy.current().ordinal, 1);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::common::metrics::{FlawCounts, UpstreamCounts};
 use crate::common::tls::TlsError;
 use crate::store::{Durable, QueueSlot, Store};
 use crate::upstream::PoolSettings;
-use crate::upstream::policy::{Policy, Version};
+use crate::upstream::policy::{Policy, SharedNumber, Version};
 
 /// The maximum time that the opening of a trial waits for the model card.
 const MODEL_PATIENCE: Duration = Duration::from_secs(2);
@@ -346,8 +346,13 @@ impl Pool {
     }
 
     /// Sets the version of all replicas, on the trainer's request.
-    pub(crate) fn set_version(&self, label: &str, place: QueueSlot) -> (Version, Durable) {
-        self.policy.set(label, place, |version| {
+    pub(crate) fn set_version(
+        &self,
+        label: &str,
+        number: Option<SharedNumber>,
+        place: QueueSlot,
+    ) -> (Version, Durable) {
+        self.policy.set(label, number, place, |version| {
             for replica in self.replicas() {
                 replica.has_version(version);
             }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rolltap_cluster::lease::{HeldLease, LeaseState};
+use rolltap_cluster::versions::VersionNumbers;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -54,7 +55,9 @@ impl HoldingNode {
         let (segments, bytes) = (restored.segments, restored.bytes);
         let (opened, uploads) = restored.open(&data_dir, settings.store).map_err(StartError::from)?;
         tokio::spawn(follow_lease(lease.state(), opened.store.health()));
-        let recovered = recover(opened).await.map_err(StartError::from)?;
+        let is_one_of_several = shard.of != ShardCount::ONE;
+        let numbers = is_one_of_several.then(|| VersionNumbers::new(place.cluster.clone()));
+        let recovered = recover(opened, numbers).await.map_err(StartError::from)?;
         let core = Core::start(settings, shard, recovered, foundation, default_url)?;
         let status =
             NodeStatus::Holder { shard: shard.number, epoch, segments, bytes, took: began.elapsed() };
