@@ -160,11 +160,21 @@ impl AdminClient {
         Self { patience, ..self }
     }
 
-    /// Checks that the proxy is reachable and accepts the token. Does not retry: an error at the first request usually
-    /// means a wrong address.
+    /// Checks that the proxy is reachable and accepts the token, which needs the role `read`. Does not retry: an error at
+    /// the first request usually means a wrong address.
     pub async fn greet(&self) -> Result<(), AdminError> {
         let (request, name) = self.request::<()>(Method::GET, "/v1/upstreams", None);
         send(request, &name).await.map(drop)
+    }
+
+    /// Checks that the proxy is reachable and that the token is valid, for a client that needs no role `read`. Does not
+    /// retry.
+    pub(crate) async fn greet_without_reading(&self) -> Result<(), AdminError> {
+        match self.greet().await {
+            // An invalid token is a 401. A client without a token is refused for another reason than its roles.
+            Err(AdminError::Refused { status: 403, .. }) if self.token.is_some() => Ok(()),
+            greeted => greeted,
+        }
     }
 
     /// Opens a trial. Does not retry after a broken connection, since the trial might already be open.
@@ -248,20 +258,27 @@ impl AdminClient {
         self.repeatable::<(), _>(Method::GET, &format!("/v1/trials/{trial}"), None).await
     }
 
-    /// Returns a stream of a trial's captured calls, in order.
+    /// Returns a stream of a trial's captured calls, in order. The key of the trial suffices, so the token of the client
+    /// needs no role `read`.
     pub async fn calls(
         &self,
-        trial: &TrialId,
-    ) -> Result<impl Stream<Item = Result<Call, AdminError>>, AdminError> {
-        self.ndjson(&format!("/v1/trials/{trial}/calls")).await
+        trial: &TrialOpened,
+    ) -> Result<impl Stream<Item = Result<Call, AdminError>> + use<>, AdminError> {
+        self.with_key_of(trial).ndjson(&format!("/v1/trials/{}/calls", trial.trial_id)).await
     }
 
-    /// Returns a stream of a trial's recorded answers as chat messages, in order of the calls.
+    /// Returns a stream of a trial's recorded answers as chat messages, in order of the calls. The key of the trial
+    /// suffices, so the token of the client needs no role `read`.
     pub async fn answers(
         &self,
-        trial: &TrialId,
-    ) -> Result<impl Stream<Item = Result<CapturedAnswer, AdminError>>, AdminError> {
-        self.ndjson(&format!("/v1/trials/{trial}/answers")).await
+        trial: &TrialOpened,
+    ) -> Result<impl Stream<Item = Result<CapturedAnswer, AdminError>> + use<>, AdminError> {
+        self.with_key_of(trial).ndjson(&format!("/v1/trials/{}/answers", trial.trial_id)).await
+    }
+
+    /// Returns the same client with the key of a trial in the place of the token.
+    fn with_key_of(&self, trial: &TrialOpened) -> Self {
+        Self { token: Some(trial.key.clone()), ..self.clone() }
     }
 
     /// Returns a stream of a sealed trial's branches with its reward, one row each. With `messages`, the calls of the rows

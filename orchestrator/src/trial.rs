@@ -149,8 +149,8 @@ impl Trial<'_> {
             }
             // The last round seals the trial, but it may not have begun.
             self.seal_trial().await;
-            self.look_at_returned().await;
-            Box::pin(self.examine_commands()).await;
+            self.look_at_returned(&opened).await;
+            Box::pin(self.examine_commands(&opened)).await;
             self.put_reward().await;
             if let Some(environment) = environment {
                 self.stop(environment).await;

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use rolltap_proxy::api::TrialState;
-use rolltap_proxy::{RunningProxy, Settings};
+use rolltap_proxy::{AdminRole, NewAdminToken, RunningProxy, Settings, TokenName};
 use rolltap_rollout::ids::TaskId;
 use rolltap_testing::limit;
 
@@ -43,7 +43,7 @@ async fn a_trial_lives_from_open_to_rollout() {
     let reward = PutReward { reward: Some(0.5), ..PutReward::default() };
     assert_eq!(admin.put_reward(&opened.trial_id, &reward).await.unwrap().reward, Some(0.5));
 
-    let calls: Vec<Call> = admin.calls(&opened.trial_id).await.unwrap().try_collect().await.unwrap();
+    let calls: Vec<Call> = admin.calls(&opened).await.unwrap().try_collect().await.unwrap();
     let rows: Vec<RolloutRow> =
         admin.rollout(&opened.trial_id, false).await.unwrap().try_collect().await.unwrap();
     assert!(calls.is_empty() && rows.is_empty());
@@ -78,6 +78,41 @@ async fn a_token_is_borne() {
     assert!(matches!(error, AdminError::Refused { status: 401, .. }), "{error}");
     let friend = AdminClient::new(&url, Some("open sesame, please".to_owned())).unwrap();
     friend.open_trial(&hello()).await.unwrap();
+    proxy.shutdown(limit(5)).await.unwrap();
+}
+
+#[tokio::test]
+async fn without_the_role_read_a_client_reads_the_calls_and_answers_of_the_trials_that_it_opened() {
+    let data = tempfile::tempdir().unwrap();
+    let roles = [AdminRole::Open, AdminRole::Reward].into();
+    let token = NewAdminToken::generate(&TokenName::new("worker").unwrap(), &roles, None).unwrap();
+    let file = data.path().join("tokens.toml");
+    token.append_to(&file).unwrap();
+    let nobody = vec!["http://127.0.0.1:9".parse().unwrap()];
+    let settings = Settings::on_loopback(nobody, data.path().join("data"));
+    let proxy = rolltap_proxy::start(Settings { admin_tokens: Some(file), ..settings }).await.unwrap();
+    let url = format!("http://{}", proxy.admin_addr());
+    let worker = AdminClient::new(&url, Some(token.reveal().to_owned())).unwrap();
+    worker.greet_without_reading().await.unwrap();
+    assert!(matches!(worker.greet().await, Err(AdminError::Refused { status: 403, .. })));
+    for wrong in [None, Some("open sesame, please".to_owned())] {
+        let stranger = AdminClient::new(&url, wrong).unwrap();
+        let error = stranger.greet_without_reading().await.unwrap_err();
+        assert!(matches!(error, AdminError::Refused { status: 401, .. }), "{error}");
+    }
+
+    let opened = worker.open_trial(&hello()).await.unwrap();
+    worker.seal(&opened.trial_id).await.unwrap();
+    let calls: Vec<Call> = worker.calls(&opened).await.unwrap().try_collect().await.unwrap();
+    let answers: Vec<CapturedAnswer> = worker.answers(&opened).await.unwrap().try_collect().await.unwrap();
+    assert!(calls.is_empty() && answers.is_empty());
+    let error = worker.status(&opened.trial_id).await.unwrap_err();
+    assert!(matches!(error, AdminError::Refused { status: 403, .. }), "{error}");
+    let other = OpenTrial { trial_id: Some(TrialId::new("hello__2").unwrap()), ..hello() };
+    let other = worker.open_trial(&other).await.unwrap();
+    let mixed = TrialOpened { trial_id: opened.trial_id, ..other };
+    let error = worker.calls(&mixed).await.err().unwrap();
+    assert!(matches!(error, AdminError::Refused { status: 403, .. }), "{error}");
     proxy.shutdown(limit(5)).await.unwrap();
 }
 

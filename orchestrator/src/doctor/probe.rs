@@ -113,8 +113,8 @@ impl ProbeTrial<'_> {
 
     /// Seals the trial, and returns its calls in the order of their arrival.
     pub(super) async fn calls(self) -> Result<Vec<Call>, String> {
-        let (admin, trial) = (&self.probe.admin, &self.opened.trial_id);
-        admin.seal(trial).await.map_err(|error| error.to_string())?;
+        let (admin, trial) = (&self.probe.admin, &self.opened);
+        admin.seal(&trial.trial_id).await.map_err(|error| error.to_string())?;
         let calls = admin.calls(trial).await.map_err(|error| error.to_string())?;
         calls.try_collect().await.map_err(|error| error.to_string())
     }

@@ -205,7 +205,7 @@ async fn start(
 async fn greet(admin: &AdminClient) -> Result<(), AdminError> {
     let mut is_first = true;
     loop {
-        match admin.greet().await {
+        match admin.greet_without_reading().await {
             Err(error) if error.is_of_an_absent_proxy() => {
                 if std::mem::take(&mut is_first) {
                     tracing::warn!(error = chain(&error), "waiting for the proxy");

@@ -1,6 +1,7 @@
 //! Trials whose agents record tokens themselves.
 
 use futures_util::TryStreamExt;
+use rolltap_proxy::api::TrialOpened;
 use rolltap_rollout::agent_reported::compare;
 use rolltap_rollout::call::Call;
 use rolltap_rollout::rollout::TrialFacts;
@@ -35,7 +36,7 @@ impl TrialOutcome {
 impl Trial<'_> {
     /// Reads the agent's own record of tokens, after its logs are downloaded. The record counts if the proxy captured
     /// nothing of the trial. Otherwise it is only compared with the capture.
-    pub(super) async fn look_at_returned(&mut self) {
+    pub(super) async fn look_at_returned(&mut self, opened: &TrialOpened) {
         let Some(captured) = self.outcome.status.as_ref().map(|status| status.calls.total) else { return };
         let (dir, name) = (self.dir.clone(), self.plan.name.clone());
         let at = self.outcome.agent_finished_at();
@@ -47,7 +48,7 @@ impl Trial<'_> {
             None if told.problems.is_empty() => return,
             None => {}
             Some(_) if captured == 0 => told.taken = true,
-            Some(found) => match self.captured().await {
+            Some(found) => match self.captured(opened).await {
                 Ok(calls) => told.comparison = Some(compare(&calls, &found.calls)),
                 Err(error) => told.problems.push(format!("{} not compared: {}", found.file, chain(&error))),
             },
@@ -56,7 +57,7 @@ impl Trial<'_> {
         self.outcome.returned = Some(told);
     }
 
-    async fn captured(&self) -> Result<Vec<Call>, AdminError> {
-        self.context.admin.calls(&self.plan.name).await?.try_collect().await
+    async fn captured(&self, opened: &TrialOpened) -> Result<Vec<Call>, AdminError> {
+        self.context.admin.calls(opened).await?.try_collect().await
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use futures_util::TryStreamExt;
 use jiff::Timestamp;
+use rolltap_proxy::api::TrialOpened;
 use serde_json::Value;
 
 use super::Trial;
@@ -92,7 +93,7 @@ impl Trial<'_> {
     }
 
     /// Examines the agent's commands: those in its captured answers, or else those in its trajectory.
-    pub(super) async fn examine_commands(&mut self) {
+    pub(super) async fn examine_commands(&mut self, opened: &TrialOpened) {
         if !self.has_worked() {
             return;
         }
@@ -100,7 +101,7 @@ impl Trial<'_> {
         if self.is_honest() {
             return;
         }
-        let mut actions = match self.captured_actions().await {
+        let mut actions = match self.captured_actions(opened).await {
             Ok(actions) => actions,
             Err(error) => {
                 self.log.line(format!("the agent's answers are not examined: {}", chain(&error)));
@@ -135,11 +136,11 @@ impl Trial<'_> {
         self.plan.agent.spec.name() == "oracle"
     }
 
-    async fn captured_actions(&self) -> Result<Vec<Action>, AdminError> {
+    async fn captured_actions(&self, opened: &TrialOpened) -> Result<Vec<Action>, AdminError> {
         if self.outcome.status.as_ref().is_none_or(|status| status.calls.total == 0) {
             return Ok(Vec::new());
         }
-        let mut answers = std::pin::pin!(self.context.admin.answers(&self.plan.name).await?);
+        let mut answers = std::pin::pin!(self.context.admin.answers(opened).await?);
         let mut actions = Vec::new();
         while let Some(answer) = answers.try_next().await? {
             actions.extend(of_message(&answer.message));

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use self::file::AuditFile;
-pub(crate) use self::record::{AuditRecord, Subject};
+pub(crate) use self::record::{AuditRecord, Caller, Subject};
 use crate::common::refusal_counts::RefusalCounts;
 
 /// The number of actions that may be in flight or wait for their record. A trainer's long poll is one.

@@ -67,6 +67,8 @@ pub(super) enum Access {
     Everyone,
     /// The clients whose token has this role.
     Role(AdminRole),
+    /// The clients whose token has this role, and those with the key of the trial that the path names.
+    RoleOrKey(AdminRole),
 }
 
 impl<D> Endpoint<D> {
@@ -88,21 +90,14 @@ impl<D> Endpoint<D> {
         plane: &Arc<AdminPlane>,
     ) -> Router<Arc<AdminPlane>> {
         let Self { method, path, access, is_recorded, route, .. } = self;
-        let route = match access {
-            Access::Everyone => route,
-            Access::Role(role) => {
-                let guarded = GuardedRoute {
-                    plane: Arc::clone(plane),
-                    role,
-                    method,
-                    path,
-                    is_recorded,
-                    is_page: false,
-                };
-                route.route_layer(middleware::from_fn_with_state(guarded, guard))
-            }
+        let (role, admits_key) = match access {
+            Access::Everyone => return router.route(path, route),
+            Access::Role(role) => (role, false),
+            Access::RoleOrKey(role) => (role, true),
         };
-        router.route(path, route)
+        let plane = Arc::clone(plane);
+        let guarded = GuardedRoute { plane, role, admits_key, method, path, is_recorded, is_page: false };
+        router.route(path, route.route_layer(middleware::from_fn_with_state(guarded, guard)))
     }
 }
 

@@ -1,5 +1,5 @@
-//! The guard of each route of the admin plane: who calls, whether the token has the role of the route, and the record in
-//! the audit log.
+//! The guard of each route of the admin plane: who calls, whether the token has the role of the route or the key is that
+//! of the trial, and the record in the audit log.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,11 +13,12 @@ use axum::response::{IntoResponse, Response};
 use axum::serve::IncomingStream;
 use http::header;
 use jiff::Timestamp;
+use rolltap_rollout::ids::TrialId;
 use tokio_util::sync::CancellationToken;
 
 use super::AdminPlane;
 use super::admission::{Admission, NotAdmitted};
-use super::audit::{AuditLog, AuditRecord, Place, Subject};
+use super::audit::{AuditLog, AuditRecord, Caller, Place, Subject};
 use super::basic_auth::{CHALLENGE, password};
 use super::error::AdminError;
 use super::role::AdminRole;
@@ -26,6 +27,7 @@ use super::tokens::live::LiveTokens;
 use super::tokens::{AdminToken, TokenHash, TokenName};
 use crate::common::log_limit::LogLimit;
 use crate::common::refusal_counts::{DenialCause, RefusalCounts};
+use crate::common::trial_key::TrialKey;
 
 /// The denied requests that are logged at once, and the time for each further one. A day of them takes less than 20 MB.
 const DENIALS_AT_ONCE: u32 = 20;
@@ -50,6 +52,8 @@ pub(crate) struct AdminGuard {
 pub(super) struct GuardedRoute {
     pub(super) plane: Arc<AdminPlane>,
     pub(super) role: AdminRole,
+    /// Whether the key of the trial that the path names suffices instead of the role.
+    pub(super) admits_key: bool,
     pub(super) method: &'static str,
     pub(super) path: &'static str,
     /// Whether the audit log has a record of each request.
@@ -62,8 +66,8 @@ pub(super) struct GuardedRoute {
 #[derive(Debug)]
 struct Denial {
     cause: DenialCause,
-    /// The name of a valid token without the role.
-    token: Option<TokenName>,
+    /// The client, if its token or its key is valid.
+    caller: Caller,
     error: AdminError,
 }
 
@@ -83,7 +87,7 @@ pub(super) async fn guard(State(route): State<GuardedRoute>, mut request: Reques
     let parameters = request.extract_parts::<RawPathParams>().await.ok();
     let mut record = AuditRecord {
         time: Timestamp::now(),
-        token: None,
+        caller: Caller::default(),
         role: route.role,
         method: route.method,
         route: route.path,
@@ -96,8 +100,8 @@ pub(super) async fn guard(State(route): State<GuardedRoute>, mut request: Reques
         denied: None,
         suppressed: 0,
     };
-    match guard.permits(&request, &route) {
-        Ok(token) => record.token = token,
+    match guard.permits(&request, &route, record.subject.trial_id.as_ref()) {
+        Ok(caller) => record.caller = caller,
         Err(denial) if route.is_page && denial.cause == DenialCause::Token => {
             // A browser asks for the password only after an answer without it, so its first request is no attempt.
             let is_attempt = request.headers().contains_key(header::AUTHORIZATION);
@@ -162,44 +166,40 @@ impl AdminGuard {
         }
     }
 
-    /// Returns the name of the client's token if the client may call the route. The name is `None` if no token is
-    /// necessary.
-    fn permits(&self, request: &Request, route: &GuardedRoute) -> Result<Option<TokenName>, Denial> {
+    /// Returns the client if it may call the route. `named` is the trial that the path names.
+    fn permits(
+        &self,
+        request: &Request,
+        route: &GuardedRoute,
+        named: Option<&TrialId>,
+    ) -> Result<Caller, Denial> {
         if self.token.is_none() && self.tokens.is_none() {
-            return self.without_token.check(request).map(|()| None).map_err(|denied| Denial {
+            return self.without_token.check(request).map(|()| Caller::default()).map_err(|denied| Denial {
                 cause: DenialCause::WebPage,
-                token: None,
+                caller: Caller::default(),
                 error: match denied {
                     NotAdmitted::Forbidden(message) => AdminError::forbidden(message),
                     NotAdmitted::Unauthorized(message) => AdminError::unauthorized(message),
                 },
             });
         }
-        let token = self.token_of(request, route.is_page).ok_or_else(|| Denial {
-            cause: DenialCause::Token,
-            token: None,
-            error: AdminError::unauthorized(self.no_token()),
-        })?;
-        if token.roles.contains(&route.role) {
-            return Ok(Some(token.name));
+        if let Some(token) = self.token_of(request, route.is_page) {
+            return route.permits_token(token);
         }
-        let GuardedRoute { method, path, role, .. } = route;
-        let roles: Vec<_> = token.roles.iter().map(|role| role.as_str()).collect();
-        let has = roles.join(", ");
-        let message =
-            format!("{method} {path} needs the role {role}, and the token {} has only {has}", token.name);
+        if let Some(trial) = route.trial_of(request) {
+            return route.permits_key_of(trial, named);
+        }
         Err(Denial {
-            cause: DenialCause::Role,
-            token: Some(token.name),
-            error: AdminError::forbidden(message),
+            cause: DenialCause::Token,
+            caller: Caller::default(),
+            error: AdminError::unauthorized(self.no_token()),
         })
     }
 
     /// Returns the valid token that the request has.
     fn token_of(&self, request: &Request, is_page: bool) -> Option<AdminToken> {
-        let authorization = request.headers().get(header::AUTHORIZATION)?.to_str().ok()?;
-        let bearer = authorization.strip_prefix("Bearer ").map(str::to_owned);
-        let sent = bearer.or_else(|| is_page.then(|| password(authorization)).flatten())?;
+        let of_page = || is_page.then(|| password(authorization(request)?)).flatten();
+        let sent = bearer(request).map(str::to_owned).or_else(of_page)?;
         let now = Timestamp::now();
         let of_file = self.token.as_ref().filter(|token| token.is(&TokenHash::of(&sent), now));
         let of_tokens = self.tokens.as_ref().and_then(|tokens| tokens.tokens().find(&sent, now).cloned());
@@ -219,20 +219,21 @@ impl AdminGuard {
 
     /// Counts and logs a denied request, within the bounds, and returns its answer.
     fn deny(&self, denial: Denial, record: AuditRecord) -> Response {
-        let Denial { cause, token, error } = denial;
+        let Denial { cause, caller, error } = denial;
         self.counts.admin(cause);
         let response = error.into_response();
         let Some(admitted) = self.denials.admit(Instant::now()) else { return response };
         let (status, suppressed) = (Some(response.status().as_u16()), admitted.suppressed);
-        let record = AuditRecord { token, status, denied: Some(cause), suppressed, ..record };
+        let record = AuditRecord { caller, status, denied: Some(cause), suppressed, ..record };
         match &self.audit {
             Some(audit) => audit.note(&record),
             None => {
-                let AuditRecord { token, method, route, source, .. } = record;
-                let token = token.as_ref().map(TokenName::as_str);
+                let AuditRecord { caller: Caller { token, key_of_trial }, method, route, source, .. } =
+                    record;
                 tracing::warn!(
                     ?cause,
-                    token,
+                    token = token.as_ref().map(TokenName::as_str),
+                    key_of_trial = key_of_trial.as_ref().map(TrialId::as_str),
                     method,
                     route,
                     ?source,
@@ -243,4 +244,50 @@ impl AdminGuard {
         }
         response
     }
+}
+
+impl GuardedRoute {
+    /// Permits a client with a valid token that has the role.
+    fn permits_token(&self, token: AdminToken) -> Result<Caller, Denial> {
+        let Self { method, path, role, .. } = self;
+        if token.roles.contains(role) {
+            return Ok(Caller::with_token(token.name));
+        }
+        let roles: Vec<_> = token.roles.iter().map(|role| role.as_str()).collect();
+        let has = roles.join(", ");
+        let message =
+            format!("{method} {path} needs the role {role}, and the token {} has only {has}", token.name);
+        let caller = Caller::with_token(token.name);
+        Err(Denial { cause: DenialCause::Role, caller, error: AdminError::forbidden(message) })
+    }
+
+    /// Permits a client with the key of a trial if the route admits keys and its path names this trial.
+    fn permits_key_of(&self, trial: TrialId, named: Option<&TrialId>) -> Result<Caller, Denial> {
+        let Self { method, path, role, .. } = self;
+        if self.admits_key && named == Some(&trial) {
+            return Ok(Caller::with_key_of(trial));
+        }
+        let message = format!(
+            "{method} {path} needs the role {role}, and the key of a trial permits reading the calls and answers of \
+             that trial alone"
+        );
+        let caller = Caller::with_key_of(trial);
+        Err(Denial { cause: DenialCause::Role, caller, error: AdminError::forbidden(message) })
+    }
+
+    /// Returns the trial whose key the request has in the place of a token.
+    fn trial_of(&self, request: &Request) -> Option<TrialId> {
+        let key = TrialKey::parse(bearer(request)?)?;
+        let trial = self.plane.lifecycle.trials.by_key(&key).ok()?;
+        Some(trial.opened().facts.trial_id.clone())
+    }
+}
+
+fn authorization(request: &Request) -> Option<&str> {
+    request.headers().get(header::AUTHORIZATION)?.to_str().ok()
+}
+
+/// Returns the bearer token of the request.
+fn bearer(request: &Request) -> Option<&str> {
+    authorization(request)?.strip_prefix("Bearer ")
 }

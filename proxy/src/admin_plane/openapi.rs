@@ -13,6 +13,8 @@ const INTRODUCTION: &str = "The plane of `rolltap proxy` for runners and trainer
 const TOKEN: &str = "The token of `--admin-token-file`, which has all roles, or one of `--admin-tokens` with the role \
                      that the operation lists.";
 
+const TRIAL_KEY: &str = "The key of the trial that the path names.";
+
 /// The place of the schemas of types in the document, as a JSON pointer.
 const SCHEMAS: &str = "/components/schemas";
 
@@ -39,6 +41,7 @@ pub fn openapi() -> Value {
         "components": {
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer", "description": TOKEN},
+                "trialKey": {"type": "http", "scheme": "bearer", "description": TRIAL_KEY},
             },
             "schemas": schemas.definitions(),
         },
@@ -53,6 +56,7 @@ fn security(access: Access) -> Value {
         Access::Everyone => json!([]),
         // The empty requirement stands beside the token, because a proxy on loopback may have no token.
         Access::Role(role) => json!([{"token": [role]}, {}]),
+        Access::RoleOrKey(role) => json!([{"token": [role]}, {"trialKey": []}, {}]),
     }
 }
 

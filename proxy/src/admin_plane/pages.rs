@@ -37,6 +37,7 @@ pub(super) fn guarded_pages(pages: Router, plane: &Arc<AdminPlane>) -> Router {
         }
     }));
     let (role, method, path) = (AdminRole::Read, "GET", PAGES_PATH);
-    let route = GuardedRoute { plane, role, method, path, is_recorded: false, is_page: true };
+    let route =
+        GuardedRoute { plane, role, admits_key: false, method, path, is_recorded: false, is_page: true };
     pages.layer(from_fn_with_state(route, guard))
 }

@@ -1,7 +1,9 @@
 //! Every route of the admin plane, with the role that it needs. The router and the OpenAPI document are both built from
 //! this list.
 //!
-//! A GET needs the role `read`, and a HEAD the role `open`: whoever opens trials may know which names are taken. Each other request needs the role of the thing that it changes.
+//! A GET needs the role `read`, and a HEAD the role `open`: whoever opens trials may know which names are taken. Each other
+//! request needs the role of the thing that it changes. The key of a trial suffices to read the calls and answers of that
+//! trial, so that its runner needs no role for all trials.
 
 use super::endpoint::{Access, Description, Endpoint, delete, get, head, post, put};
 use super::role::AdminRole;
@@ -10,6 +12,7 @@ use super::{groups, operations, policy, rollouts, submissions, trial_reads, tria
 const OPEN: Access = Access::Role(AdminRole::Open);
 const REWARD: Access = Access::Role(AdminRole::Reward);
 const READ: Access = Access::Role(AdminRole::Read);
+const READ_OWN: Access = Access::RoleOrKey(AdminRole::Read);
 const OPERATE: Access = Access::Role(AdminRole::Operate);
 /// Health and numbers reveal nothing about trials, and scrapers rarely have a token.
 const EVERYONE: Access = Access::Everyone;
@@ -75,7 +78,7 @@ fn trial_endpoints<D: Description>() -> Vec<Endpoint<D>> {
             trials::reward,
         ),
         get(
-            READ, "/v1/trials/{id}/calls",
+            READ_OWN, "/v1/trials/{id}/calls",
             "get_calls",
             "Returns the calls of a trial in order of their start.\nWith `messages=true`, each call has its conversation: \
              `messages`, `tools` and `answers`.",
@@ -83,7 +86,7 @@ fn trial_endpoints<D: Description>() -> Vec<Endpoint<D>> {
         )
         .recorded(),
         get(
-            READ, "/v1/trials/{id}/answers",
+            READ_OWN, "/v1/trials/{id}/answers",
             "get_answers",
             "Returns the recorded answers of a trial as chat messages, in order of the calls' start.\nThe answers of a \
              call are recorded when it ends. Answers without recorded messages are absent: those of completions, and \
@@ -216,7 +219,8 @@ fn upstream_endpoints<D: Description>() -> Vec<Endpoint<D>> {
 mod tests {
     use super::*;
 
-    /// The roles of all routes. A new route needs a line here and in `docs/reference/admin-api.md`.
+    /// The roles of all routes, and whether the key of a trial suffices. A new route needs a line here and in
+    /// `docs/reference/admin-api.md`.
     const ROLES: [(&str, &str, &str); 29] = [
         ("POST", "/v1/trials", "open"),
         ("GET", "/v1/trials", "read"),
@@ -224,8 +228,8 @@ mod tests {
         ("HEAD", "/v1/trials/{id}", "open"),
         ("POST", "/v1/trials/{id}/seal", "reward"),
         ("PUT", "/v1/trials/{id}/reward", "reward"),
-        ("GET", "/v1/trials/{id}/calls", "read"),
-        ("GET", "/v1/trials/{id}/answers", "read"),
+        ("GET", "/v1/trials/{id}/calls", "read or key"),
+        ("GET", "/v1/trials/{id}/answers", "read or key"),
         ("GET", "/v1/trials/{id}/rollout", "read"),
         ("GET", "/v1/rollouts", "read"),
         ("GET", "/v1/groups", "read"),
@@ -255,16 +259,18 @@ mod tests {
         let mut found = Vec::new();
         for endpoint in all::<()>() {
             let role = match endpoint.access {
-                Access::Everyone => "",
-                Access::Role(role) => role.as_str(),
+                Access::Everyone => String::new(),
+                Access::Role(role) => role.to_string(),
+                Access::RoleOrKey(role) => format!("{role} or key"),
             };
             let named = format!("`{} {}", endpoint.method, endpoint.path);
             let row = page.lines().find(|line| line.starts_with('|') && line.contains(&named));
             let row = row.unwrap_or_else(|| panic!("admin-api.md has no row with {named}"));
-            assert_eq!(row.split('|').nth(2).map(|cell| cell.trim().trim_matches('`')), Some(role), "{row}");
+            let cell = row.split('|').nth(2).map(|cell| cell.trim().replace('`', ""));
+            assert_eq!(cell.as_ref(), Some(&role), "{row}");
             found.push((endpoint.method, endpoint.path, role));
         }
-        assert_eq!(found, ROLES);
+        assert_eq!(found, ROLES.map(|(method, path, role)| (method, path, role.to_owned())));
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(crate) enum ConnectionCause {
 pub(crate) enum DenialCause {
     /// The token is missing, wrong or expired.
     Token,
-    /// The token lacks the role of the route.
+    /// The token lacks the role of the route, or the key is that of another trial.
     Role,
     /// The client is a web page, or used a name other than that of this machine.
     WebPage,

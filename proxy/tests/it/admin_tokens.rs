@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 
 use reqwest::Method;
 use rolltap_proxy::{AdminRole, NewAdminToken, Settings, StartError, TokenName};
-use rolltap_testing::eventually;
+use rolltap_testing::{eventually, limit};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::harness::{Stage, settings, simulator};
 
 /// Makes a token with these roles.
-fn token(name: &str, roles: &[AdminRole], expires: Option<&str>) -> NewAdminToken {
+pub(crate) fn token(name: &str, roles: &[AdminRole], expires: Option<&str>) -> NewAdminToken {
     let (name, roles) = (TokenName::new(name).unwrap(), BTreeSet::from_iter(roles.iter().copied()));
     NewAdminToken::generate(&name, &roles, expires.map(|expires| expires.parse().unwrap())).unwrap()
 }
@@ -21,6 +22,16 @@ fn write(path: &Path, tokens: &[&NewAdminToken]) {
     let text: Vec<_> = tokens.iter().map(|token| token.entry()).collect();
     std::fs::write(path.with_extension("new"), text.join("\n")).unwrap();
     std::fs::rename(path.with_extension("new"), path).unwrap();
+}
+
+/// Returns the settings of a proxy with a file of tokens and an audit log.
+fn guarded(upstream: &str, data: &TempDir) -> Settings {
+    Settings {
+        data_dir: data.path().join("data"),
+        admin_tokens: Some(data.path().join("tokens.toml")),
+        audit_log: Some(data.path().join("audit.jsonl")),
+        ..settings(upstream, data)
+    }
 }
 
 /// A proxy with a file of tokens and an audit log.
@@ -34,11 +45,9 @@ impl Guarded {
     pub(crate) async fn start(tokens: &[&NewAdminToken], set: impl FnOnce(&mut Settings)) -> Self {
         let upstream = simulator(None).await;
         let data = tempfile::tempdir().unwrap();
-        let mut settings = settings(&format!("http://{}", upstream.addr()), &data);
-        settings.data_dir = data.path().join("data");
         let (file, audit) = (data.path().join("tokens.toml"), data.path().join("audit.jsonl"));
         write(&file, tokens);
-        (settings.admin_tokens, settings.audit_log) = (Some(file.clone()), Some(audit.clone()));
+        let mut settings = guarded(&format!("http://{}", upstream.addr()), &data);
         set(&mut settings);
         let proxy = rolltap_proxy::start(settings).await.unwrap();
         Self {
@@ -46,6 +55,15 @@ impl Guarded {
             tokens: file,
             audit,
         }
+    }
+
+    /// Stops the proxy and starts another one with the same captures, tokens and audit log.
+    pub(crate) async fn restarted(self) -> Self {
+        let Self { stage: Stage { upstream, proxy, data, http }, tokens, audit } = self;
+        proxy.shutdown(limit(5)).await.unwrap();
+        let settings = guarded(&format!("http://{}", upstream.addr()), &data);
+        let proxy = rolltap_proxy::start(settings).await.unwrap();
+        Self { stage: Stage { upstream, proxy, data, http }, tokens, audit }
     }
 
     /// Sends a request with this token. Returns the status and the body of the answer.

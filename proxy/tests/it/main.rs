@@ -28,6 +28,7 @@ mod identity;
 mod messages;
 mod model_server;
 mod other_trials;
+mod own_reads;
 mod passing;
 mod policy;
 mod prepared;

@@ -35,9 +35,9 @@ impl Trial<'_> {
                 let failure = self.outcome.failure.take();
                 self.outcome.failure = self.weigh_blame(&status, failure);
             }
-            self.look_at_returned().await;
+            self.look_at_returned(&opened).await;
             self.check_task_files().await;
-            Box::pin(self.examine_commands()).await;
+            Box::pin(self.examine_commands(&opened)).await;
             self.put_reward().await;
         }
         self.finish()

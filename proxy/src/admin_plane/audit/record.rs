@@ -15,8 +15,8 @@ use crate::common::refusal_counts::DenialCause;
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct AuditRecord {
     pub(crate) time: Timestamp,
-    /// The name of the token. `None` if the proxy needs none, or if no valid token was sent.
-    pub(crate) token: Option<TokenName>,
+    #[serde(flatten)]
+    pub(crate) caller: Caller,
     /// The role that the route needs.
     pub(crate) role: AdminRole,
     pub(crate) method: &'static str,
@@ -34,6 +34,16 @@ pub(crate) struct AuditRecord {
     /// The number of denied requests since the last record of one, which have no record of their own.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) suppressed: u64,
+}
+
+/// The client of an action, as far as the client is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Caller {
+    /// The name of the token. `None` if the proxy needs none, or if no valid token was sent.
+    pub(crate) token: Option<TokenName>,
+    /// The trial whose key was sent instead of a token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key_of_trial: Option<TrialId>,
 }
 
 /// The object of an action. A handler adds it to the extensions of its answer if the path does not name it.
@@ -54,6 +64,18 @@ impl AuditRecord {
         let mut line = serde_json::to_vec(self).unwrap_or_default();
         line.push(b'\n');
         line
+    }
+}
+
+impl Caller {
+    /// Returns the client with the token of this name.
+    pub(crate) fn with_token(name: TokenName) -> Self {
+        Self { token: Some(name), key_of_trial: None }
+    }
+
+    /// Returns the client with the key of this trial.
+    pub(crate) fn with_key_of(trial: TrialId) -> Self {
+        Self { token: None, key_of_trial: Some(trial) }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::admin_plane::role::AdminRole;
 fn record() -> AuditRecord {
     AuditRecord {
         time: Timestamp::UNIX_EPOCH,
-        token: None,
+        caller: Caller::default(),
         role: AdminRole::Open,
         method: "POST",
         route: "/v1/trials",
