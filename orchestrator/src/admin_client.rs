@@ -177,7 +177,8 @@ impl AdminClient {
         }
     }
 
-    /// Opens a trial. Does not retry after a broken connection, since the trial might already be open.
+    /// Opens a trial. Does not retry after a broken connection if the trial has no idempotency key, since it might already be
+    /// open.
     pub async fn open_trial(&self, trial: &OpenTrial) -> Result<TrialOpened, AdminError> {
         self.open_trial_in(trial, None).await
     }
@@ -189,7 +190,8 @@ impl AdminClient {
         span: Option<SpanPlace>,
     ) -> Result<TrialOpened, AdminError> {
         let client = Self { span, ..self.clone() };
-        let (response, name) = client.ask(Method::POST, "/v1/trials", Some(trial), Effect::Once).await?;
+        let effect = if trial.idempotency_key.is_some() { Effect::Idempotent } else { Effect::Once };
+        let (response, name) = client.ask(Method::POST, "/v1/trials", Some(trial), effect).await?;
         read_json(response, name).await
     }
 

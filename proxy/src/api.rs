@@ -4,6 +4,7 @@
 //! API.
 
 mod feed;
+mod opening_secret;
 mod submissions;
 mod upstreams;
 
@@ -12,6 +13,7 @@ use std::num::NonZeroU32;
 
 pub use feed::{CloseGroup, ClosingCause, GroupClosing, GroupStatus, RolloutLine, SampleCounts};
 use jiff::Timestamp;
+pub use opening_secret::{InvalidOpeningSecret, OpeningSecret};
 use rolltap_rollout::branch_cause::BranchCause;
 use rolltap_rollout::call::{CallRole, Flaw};
 use rolltap_rollout::ids::{CallId, GroupId, RewardVersion, TaskId, TrialId};
@@ -38,6 +40,10 @@ pub struct OpenTrial {
     /// The name of the trial. Generated if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trial_id: Option<TrialId>,
+    /// Makes the request repeatable: a second request with this secret and this `trial_id` gets the same answer. It requires
+    /// a `trial_id`. Whoever knows it knows the key of the trial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<OpeningSecret>,
     /// The group: the samples that a trainer compares with each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_id: Option<GroupId>,
@@ -102,6 +108,7 @@ impl OpenTrial {
         Self {
             task_id,
             trial_id: None,
+            idempotency_key: None,
             group_id: None,
             group_size: None,
             sample_index: 0,

@@ -1,6 +1,7 @@
 //! Jobs whose trials run on workers, each a process that may die, be paused, or be stopped.
 
 mod bench;
+mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

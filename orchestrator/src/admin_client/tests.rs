@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use rolltap_proxy::api::TrialState;
+use rolltap_proxy::api::{OpeningSecret, TrialState};
 use rolltap_proxy::{AdminRole, NewAdminToken, RunningProxy, Settings, TokenName};
 use rolltap_rollout::ids::TaskId;
 use rolltap_testing::limit;
@@ -114,6 +114,38 @@ async fn without_the_role_read_a_client_reads_the_calls_and_answers_of_the_trial
     let error = worker.calls(&mixed).await.err().unwrap();
     assert!(matches!(error, AdminError::Refused { status: 403, .. }), "{error}");
     proxy.shutdown(limit(5)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_repeated_opening_gets_the_same_key() {
+    let data = tempfile::tempdir().unwrap();
+    let proxy = proxy(&data, None).await;
+    let admin = AdminClient::new(&format!("http://{}", proxy.admin_addr()), None).unwrap();
+    let asked = OpenTrial { idempotency_key: OpeningSecret::generate(), ..hello() };
+    let (first, at_once) = tokio::join!(admin.open_trial(&asked), admin.open_trial(&asked));
+    let first = first.unwrap();
+    assert_eq!(first, at_once.unwrap());
+    admin.seal(&first.trial_id).await.unwrap();
+    assert_eq!(first, admin.open_trial(&asked).await.unwrap(), "also after the seal");
+    let refused = async |asked: OpenTrial| match admin.open_trial(&asked).await {
+        Err(AdminError::Refused { status, .. }) => status,
+        other => panic!("{other:?}"),
+    };
+    let other_name = TrialId::new("hello__2").unwrap();
+    assert_eq!(refused(OpenTrial { trial_id: Some(other_name), ..asked.clone() }).await, 409);
+    assert_eq!(refused(OpenTrial { trial_id: None, ..asked.clone() }).await, 400);
+    assert_eq!(refused(OpenTrial { idempotency_key: OpeningSecret::generate(), ..asked }).await, 409);
+    proxy.shutdown(limit(5)).await.unwrap();
+}
+
+#[test]
+fn the_secret_of_an_opening_is_long_and_not_printed() {
+    let secret = OpeningSecret::generate().unwrap();
+    let text = String::from(secret.clone());
+    assert!(!format!("{secret:?}").contains(&text[..8]) && text.len() == 64);
+    for wrong in ["", "short", &"a b ".repeat(10), &"x".repeat(129)] {
+        assert!(OpeningSecret::try_from(wrong.to_owned()).is_err(), "{wrong}");
+    }
 }
 
 #[tokio::test]

@@ -31,6 +31,9 @@ use crate::environment::{EnvironmentError, EnvironmentKind, Host, JobLabel};
 use crate::failure::chain;
 use crate::trial::runner::workers::{WorkObjects, WorkerCluster, kind_of};
 
+/// How long the trials of a worker wait for a proxy that is away. A proxy that a person must start again may take minutes, and
+/// a worker that gives up costs each of its trials an attempt.
+const PROXY_PATIENCE: Duration = Duration::from_secs(300);
 /// The pause before the proxy is asked again.
 const AGAIN: Duration = Duration::from_secs(2);
 
@@ -159,7 +162,7 @@ async fn start(
         return Err(WorkerError::Harbor);
     }
     let dir = WorkerDir::claim(dir)?;
-    let admin = AdminClient::with_tls(&admin_url, token, &tls)?;
+    let admin = AdminClient::with_tls(&admin_url, token, &tls)?.waiting_for(PROXY_PATIENCE);
     greet(&admin).await?;
     for &kind in &environments {
         // A missing engine is an error now, and what a dead worker of this host left is removed.

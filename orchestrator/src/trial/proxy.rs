@@ -2,7 +2,7 @@
 //! end.
 
 use jiff::Timestamp;
-use rolltap_proxy::api::{OpenTrial, TrialOpened, TrialStatus};
+use rolltap_proxy::api::{OpenTrial, OpeningSecret, TrialOpened, TrialStatus};
 
 use super::{Round, Trial, TrialContext, TrialPlan, spans};
 use crate::admin_client::AdminError;
@@ -13,6 +13,7 @@ impl TrialContext {
     fn opening(&self, plan: &TrialPlan) -> OpenTrial {
         OpenTrial {
             trial_id: Some(plan.name.clone()),
+            idempotency_key: OpeningSecret::generate(),
             group_id: Some(plan.group_id.clone()),
             group_size: Some(plan.group_size),
             sample_index: plan.sample_index,

@@ -15,7 +15,10 @@ use super::endpoint::{Created, NoBody};
 use super::error::AdminError;
 use super::opener_span::OpenerSpan;
 use crate::api::{OpenTrial, PutReward, TrialOpened, TrialStatus};
+use crate::common::trial_key::TrialKey;
 use crate::dialect::check_sampling;
+use crate::lifecycle::open::OpenError;
+use crate::traces::SpanPlace;
 use crate::trial::Trial;
 
 pub(super) async fn open(
@@ -25,18 +28,32 @@ pub(super) async fn open(
 ) -> Result<Created<TrialOpened>, AdminError> {
     let Json(asked) = body?;
     check_sampling(&asked.sampling)?;
-    let key = plane
-        .shard
-        .key()
-        .map_err(|error| AdminError::internal(format!("no randomness for a key: {error}")))?;
-    // The runner's span is stored even without a collector: the next process of the proxy may have one.
-    let traceparent = span.map(|span| span.traceparent());
-    let trial = plane.lifecycle.open(asked, key.clone(), traceparent).await?;
-    let facts = &trial.opened().facts;
-    let (trial_id, group_id) = (facts.trial_id.clone(), facts.group_id.clone());
-    let base_urls = plane.public_url.base_urls(&key);
-    let subject = Subject { trial_id: Some(trial_id.clone()), group_id, ..Subject::default() };
-    Ok(Created { body: TrialOpened { trial_id, key: key.reveal().to_owned(), base_urls }, subject })
+    let Some(secret) = &asked.idempotency_key else {
+        let key = plane.shard.key();
+        let key = key.map_err(|error| AdminError::internal(format!("no randomness for a key: {error}")))?;
+        let trial = plane.open_new(asked, &key, span).await?;
+        return Ok(plane.opened(&trial, &key));
+    };
+    let Some(name) = asked.trial_id.clone() else {
+        return Err(AdminError::invalid("idempotency_key is given without trial_id, which names the trial"));
+    };
+    let key = plane.shard.key_of(secret.as_bytes());
+    let trial = match plane.lifecycle.opened_before(&key).await {
+        // The answer to the first request was lost.
+        Some(trial) => trial,
+        None => match plane.open_new(asked, &key, span).await {
+            // The first request was carried out meanwhile, or the name is that of another trial.
+            Err(OpenError::NameTaken(taken)) => {
+                plane.lifecycle.opened_before(&key).await.ok_or(OpenError::NameTaken(taken))?
+            }
+            opened => opened?,
+        },
+    };
+    let opened = &trial.opened().facts.trial_id;
+    if *opened != name {
+        return Err(AdminError::conflict(format!("the idempotency_key is that of trial {opened}")));
+    }
+    Ok(plane.opened(&trial, &key))
 }
 
 /// Answers without a body.
@@ -77,6 +94,25 @@ fn reward_of(put: PutReward) -> Reward {
 }
 
 impl AdminPlane {
+    async fn open_new(
+        &self,
+        asked: OpenTrial,
+        key: &TrialKey,
+        span: Option<SpanPlace>,
+    ) -> Result<Arc<Trial>, OpenError> {
+        // The runner's span is stored even without a collector: the next process of the proxy may have one.
+        let traceparent = span.map(|span| span.traceparent());
+        self.lifecycle.open(asked, key.clone(), traceparent).await
+    }
+
+    fn opened(&self, trial: &Trial, key: &TrialKey) -> Created<TrialOpened> {
+        let facts = &trial.opened().facts;
+        let (trial_id, group_id) = (facts.trial_id.clone(), facts.group_id.clone());
+        let base_urls = self.public_url.base_urls(key);
+        let subject = Subject { trial_id: Some(trial_id.clone()), group_id, ..Subject::default() };
+        Created { body: TrialOpened { trial_id, key: key.reveal().to_owned(), base_urls }, subject }
+    }
+
     /// Returns the trial that the path names.
     pub(super) fn trial(&self, id: Result<Path<TrialId>, PathRejection>) -> Result<Arc<Trial>, AdminError> {
         let Path(id) = id?;

@@ -66,6 +66,18 @@ impl Shard {
             }
         }
     }
+
+    /// Derives the key of a trial on this shard from a secret, always the same one.
+    pub(crate) fn key_of(self, secret: &[u8]) -> TrialKey {
+        let mut number = 0;
+        loop {
+            let key = TrialKey::derived(secret, number);
+            if self.of.of_key(&key) == self.number {
+                return key;
+            }
+            number += 1;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -78,6 +90,9 @@ mod tests {
         for number in 0..3 {
             let key = Shard { number, of }.key().unwrap();
             assert_eq!(of.of_key(&key), number);
+            let derived = Shard { number, of }.key_of(b"a secret");
+            assert_eq!((of.of_key(&derived), &derived), (number, &Shard { number, of }.key_of(b"a secret")));
+            assert!(TrialKey::parse(derived.reveal()).is_some());
         }
         assert_eq!(ShardCount::ONE.of_key(&Shard::ONLY.key().unwrap()), 0);
     }

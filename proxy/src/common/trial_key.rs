@@ -42,6 +42,14 @@ impl TrialKey {
         Ok(Self(secret.iter().fold(PREFIX.to_owned(), |key, byte| key + &format!("{byte:02x}"))))
     }
 
+    /// Derives a key from a secret. Each number gives another key.
+    pub(crate) fn derived(secret: &[u8], number: u64) -> Self {
+        let mut digest = Sha256::new_with_prefix(b"rolltap trial key");
+        digest.update(number.to_be_bytes());
+        digest.update(secret);
+        Self(digest.finalize().iter().fold(PREFIX.to_owned(), |key, byte| key + &format!("{byte:02x}")))
+    }
+
     /// Parses a key that has the form of generated keys. Returns `None` for other text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let secret = text.strip_prefix(PREFIX)?;

@@ -71,6 +71,13 @@ impl Lifecycle {
         to_the_end(async move { lifecycle.open_durably(asked, &key, traceparent).await }).await
     }
 
+    /// Returns the trial of a key that was opened before. Waits for an opening that is under way.
+    pub(crate) async fn opened_before(&self, key: &TrialKey) -> Option<Arc<Trial>> {
+        let trial = self.trials.by_key(key).ok()?;
+        trial.opening_ended().await;
+        Some(trial).filter(|trial| self.trials.has(trial))
+    }
+
     async fn open_durably(
         &self,
         asked: OpenTrial,

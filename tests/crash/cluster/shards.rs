@@ -157,15 +157,24 @@ async fn each_node_answers_for_all_shards() {
         assert_eq!(status, StatusCode::CONFLICT, "{text}");
     }
 
+    // A repeated opening gets the same key at each node.
+    let secret = "0123456789abcdef".repeat(4);
+    let again = json!({"task_id": "t", "trial_id": "again", "group_id": "again", "idempotency_key": secret});
+    let first = bench.ask(Method::POST, "/v1/trials", again.clone()).await;
+    for _ in 0..SIZE.nodes {
+        assert_eq!(bench.ask(Method::POST, "/v1/trials", again.clone()).await, first);
+    }
+    bench.call(first["key"].as_str().unwrap()).await;
+
     // Groups are closed, and lie on both shards.
     let all = bench.get("/v1/groups").await;
-    assert_eq!(all.as_array().unwrap().len(), 8);
+    assert_eq!(all.as_array().unwrap().len(), 9);
     for group in &groups {
         let status = bench.get(&format!("/v1/groups/{}", named(group))).await;
         assert_eq!((&status["trials"], &status["closed"]["cause"]), (&json!(2), &json!("size")));
     }
     let causes = bench.get("/v1/causes").await;
-    assert_eq!(causes[0]["branches"], 16, "{causes}");
+    assert_eq!(causes[0]["branches"], 17, "{causes}");
 
     the_feed_is_one(&mut bench, &expected).await;
     weights_and_upstreams_are_those_of_all_shards(&mut bench).await;

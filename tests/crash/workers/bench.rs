@@ -20,6 +20,7 @@ pub(super) struct Bench {
     dir: TempDir,
     _parts: Vec<Part>,
     cluster: Vec<String>,
+    upstream: String,
     admin: String,
 }
 
@@ -95,14 +96,19 @@ impl Bench {
         let cluster = words(&["--cluster", &urls, "--cluster-replicas", "1", "--cluster-objects", &objects]);
         proxy.until_said("admin plane listens", 1);
         let admin = format!("http://{admin}");
-        Self { _servers: servers, dir, _parts: vec![sim, proxy], cluster, admin }
+        Self { _servers: servers, dir, _parts: vec![sim, proxy], cluster, upstream, admin }
     }
 
     /// Starts a worker. It takes trials once a job has created the queue.
     pub(super) fn worker(&self, name: &str, slots: usize, environment: &str) -> Part {
+        self.worker_of(&self.admin, name, slots, environment)
+    }
+
+    /// Starts a worker whose trials call the proxy with this admin plane.
+    pub(super) fn worker_of(&self, admin: &str, name: &str, slots: usize, environment: &str) -> Part {
         let slots = slots.to_string();
         let own = ["worker", "-n", &slots, "-e", environment, "--name", name, "--dir", name, "--proxy"];
-        let own = own.iter().map(|word| (*word).to_owned()).chain([self.admin.clone()]);
+        let own = own.iter().map(|word| (*word).to_owned()).chain([admin.to_owned()]);
         Part::start(self.dir.path(), name, &own.chain(self.cluster.iter().cloned()).collect::<Vec<_>>())
     }
 
@@ -125,6 +131,29 @@ impl Bench {
         });
         let cluster = self.cluster.iter().filter(|_| on_workers).cloned();
         Part::start(self.dir.path(), &format!("job-{name}"), &arguments.chain(cluster).collect::<Vec<_>>())
+    }
+
+    /// Starts a service on workers, with its agent plane at the first port and its admin plane at the second one. Its agents
+    /// wait for the gate.
+    pub(super) fn service(&self, ports: [u16; 2]) -> Part {
+        let command = AGENT.replace("GATE", &self.gate("service").display().to_string());
+        let [agents, admin] = ports.map(|port| format!("127.0.0.1:{port}"));
+        let public = format!("http://{agents}");
+        let task = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/tasks/hello-file");
+        let options = [
+            ("-p", task.to_str().unwrap()),
+            ("-a", "command"),
+            ("--agent-command", &command),
+            ("-e", "local"),
+            ("-m", "sim"),
+            ("--upstream", &self.upstream),
+            ("--listen", &agents),
+            ("--public-url", &public),
+            ("--admin", &admin),
+        ];
+        let options = options.iter().flat_map(|(flag, value)| [(*flag).to_owned(), (*value).to_owned()]);
+        let arguments = ["serve".to_owned()].into_iter().chain(options).chain(self.cluster.iter().cloned());
+        Part::start(self.dir.path(), "service", &arguments.collect::<Vec<_>>())
     }
 
     /// Resumes a job on workers.
