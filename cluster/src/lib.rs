@@ -17,5 +17,7 @@ pub mod publisher;
 pub mod work;
 
 pub use async_nats::ServerAddr;
-pub use cluster::{Cluster, ClusterError, ClusterName, ClusterSettings, InvalidClusterName, connect};
+pub use cluster::{
+    Cluster, ClusterError, ClusterName, ClusterSettings, InvalidClusterName, connect, connect_to_existing,
+};
 pub use message::{ForeignMessage, WriterId};

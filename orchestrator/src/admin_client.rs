@@ -164,7 +164,11 @@ impl AdminClient {
     /// means a wrong address.
     pub async fn greet(&self) -> Result<(), AdminError> {
         let (request, name) = self.request::<()>(Method::GET, "/v1/upstreams", None);
-        send(request, &name).await.map(drop)
+        match send(request, &name).await {
+            // The proxy knows the token, which lacks the role `read`. A worker has such a token.
+            Err(AdminError::Refused { status: 403, .. }) => Ok(()),
+            answer => answer.map(drop),
+        }
     }
 
     /// Opens a trial. Does not retry after a broken connection, since the trial might already be open.

@@ -64,12 +64,13 @@ pub enum ClaimState {
 }
 
 impl WorkQueue {
-    /// Opens the offers of one kind.
+    /// Opens the offers of one kind. `None` if no coordinator of such trials has opened the queue yet.
     ///
     /// # Errors
     /// NATS does not answer, or refuses.
-    pub async fn offers(&self, kind: &WorkKind) -> Result<Offers, WorkError> {
-        Ok(Offers { queue: self.clone(), consumer: self.consumer(kind).await? })
+    pub async fn offers(&self, kind: &WorkKind) -> Result<Option<Offers>, WorkError> {
+        let consumer = self.consumer(kind).await?;
+        Ok(consumer.map(|consumer| Offers { queue: self.clone(), consumer }))
     }
 }
 

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use rolltap_proxy::api::TrialState;
-use rolltap_proxy::{RunningProxy, Settings};
+use rolltap_proxy::{AdminRole, NewAdminToken, RunningProxy, Settings, TokenName};
 use rolltap_rollout::ids::TaskId;
 use rolltap_testing::limit;
 
@@ -78,6 +78,25 @@ async fn a_token_is_borne() {
     assert!(matches!(error, AdminError::Refused { status: 401, .. }), "{error}");
     let friend = AdminClient::new(&url, Some("open sesame, please".to_owned())).unwrap();
     friend.open_trial(&hello()).await.unwrap();
+    proxy.shutdown(limit(5)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_token_without_the_role_read_is_greeted_and_an_unknown_one_is_not() {
+    let data = tempfile::tempdir().unwrap();
+    let name = TokenName::new("worker").unwrap();
+    let token = NewAdminToken::generate(&name, &[AdminRole::Open, AdminRole::Reward].into(), None).unwrap();
+    let file = data.path().join("admin-tokens.toml");
+    std::fs::write(&file, token.entry()).unwrap();
+    let nobody = vec!["http://127.0.0.1:9".parse().unwrap()];
+    let settings = Settings::on_loopback(nobody, data.path().join("data"));
+    let proxy = rolltap_proxy::start(Settings { admin_tokens: Some(file), ..settings }).await.unwrap();
+    let client = |token: &str| {
+        AdminClient::new(&format!("http://{}", proxy.admin_addr()), Some(token.to_owned())).unwrap()
+    };
+    client(token.reveal()).greet().await.unwrap();
+    let error = client("rolltap-admin-unknown").greet().await.unwrap_err();
+    assert!(matches!(error, AdminError::Refused { status: 401, .. }), "{error}");
     proxy.shutdown(limit(5)).await.unwrap();
 }
 
