@@ -234,10 +234,14 @@ impl WorkQueue {
 
     /// Returns the state of a trial.
     pub(super) async fn read(&self, key: &TrialKey) -> Result<Option<Stored>, WorkError> {
+        Ok(self.entry(key).await?.as_ref().and_then(stored))
+    }
+
+    /// Returns the entry of a trial. Any server with a copy answers, so the entry may be older than the latest write.
+    pub(super) async fn entry(&self, key: &TrialKey) -> Result<Option<Entry>, WorkError> {
         let failed = |reason: &dyn fmt::Display| WorkError::nats("read the state of a trial", reason);
         let read = timeout(PATIENCE, Box::pin(self.bucket.entry(key.to_string()))).await;
-        let entry = read.map_err(|_| failed(&"no answer"))?.map_err(|error| failed(&error))?;
-        Ok(entry.as_ref().and_then(stored))
+        read.map_err(|_| failed(&"no answer"))?.map_err(|error| failed(&error))
     }
 
     /// Writes the state of a trial, if the entry still has this revision. 0 stands for no entry.
