@@ -1,5 +1,6 @@
 //! The connection to NATS, and the record that identifies a cluster.
 
+mod connection;
 mod settings;
 
 use std::fmt;
@@ -9,23 +10,17 @@ use std::time::Duration;
 
 use async_nats::jetstream::kv::{self, Operation, Store};
 use async_nats::jetstream::{self, Context, stream};
-use async_nats::{ConnectOptions, ServerAddr};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use self::connection::Violations;
 pub use self::settings::{ClusterName, ClusterSettings, InvalidClusterName, Member};
 
-/// The time in which NATS must answer a request.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time in which NATS must create a bucket or a stream, for which its servers elect a leader.
 const CREATE_TIMEOUT: Duration = Duration::from_secs(15);
-/// The time in which a connection must be established at the start.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause before a request is repeated.
 const AGAIN: Duration = Duration::from_millis(500);
-/// The pause between two attempts to reconnect.
-const RECONNECT_PAUSE: Duration = Duration::from_millis(200);
 /// The version of the records in the bucket.
 const FORMAT: u32 = 1;
 /// The numbers of shards that a cluster may have. Each node looks at the lease of each shard four times a second.
@@ -118,6 +113,7 @@ struct Nats {
     servers: String,
     name: ClusterName,
     replicas: usize,
+    violations: Violations,
 }
 
 /// Connects to NATS, and creates the bucket of the cluster if it is the first node.
@@ -126,52 +122,21 @@ struct Nats {
 /// Fails if no server answers within ten seconds, if JetStream is not available, and if the bucket has records of another
 /// format.
 pub async fn connect(settings: &ClusterSettings) -> Result<Cluster, ClusterError> {
-    let servers = shown(&settings.servers);
-    let unreachable = |reason: String| ClusterError::Unreachable { servers: servers.clone(), reason };
-    let connecting = options(settings)?.connect(&settings.servers[..]);
-    let client = match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
-        Ok(connected) => connected.map_err(|error| unreachable(error.to_string()))?,
-        Err(_) => return Err(unreachable(format!("no answer in {CONNECT_TIMEOUT:?}"))),
-    };
-    let context = jetstream::ContextBuilder::new().timeout(REQUEST_TIMEOUT).build(client);
-    let name = settings.name.clone();
-    Nats { context, servers, name, replicas: settings.replicas }.join(settings.member).await
+    Nats::dial(settings).await?.join(settings.member).await
 }
 
-/// Returns the addresses without passwords.
-fn shown(servers: &[ServerAddr]) -> String {
-    let addresses: Vec<String> =
-        servers.iter().map(|server| format!("{}:{}", server.host(), server.port())).collect();
-    addresses.join(", ")
-}
-
-fn options(settings: &ClusterSettings) -> Result<ConnectOptions, ClusterError> {
-    let mut options = ConnectOptions::new()
-        .name("rolltap")
-        .connection_timeout(CONNECT_TIMEOUT / 2)
-        .request_timeout(Some(REQUEST_TIMEOUT))
-        .ping_interval(Duration::from_secs(5))
-        // The default grows to four seconds, which is as long as a lease.
-        .reconnect_delay_callback(|attempts| if attempts == 0 { Duration::ZERO } else { RECONNECT_PAUSE })
-        .event_callback(|event| async move { tracing::debug!(%event, "the connection to NATS changed") });
-    if let Some(path) = &settings.credentials {
-        let unreadable = |source| ClusterError::File { path: path.clone(), source };
-        let text = std::fs::read_to_string(path).map_err(unreadable)?;
-        options = if text.contains("NATS USER JWT") {
-            options.credentials(&text).map_err(unreadable)?
-        } else {
-            options.nkey(text.trim().to_owned())
-        };
-    }
-    if let Some(path) = &settings.ca_file {
-        options = options.add_root_certificates(path.clone());
-    }
-    Ok(options)
+/// Connects to NATS, and waits until another process has created the bucket of the cluster. A worker lacks the permission to
+/// create it.
+///
+/// # Errors
+/// Fails if no server answers within ten seconds, and if the bucket has records of another format.
+pub async fn connect_to_existing(settings: &ClusterSettings) -> Result<Cluster, ClusterError> {
+    Nats::dial(settings).await?.wait().await
 }
 
 impl Nats {
     async fn join(self, member: Member) -> Result<Cluster, ClusterError> {
-        let bucket_name = format!("rolltap-{}", self.name);
+        let bucket_name = self.bucket_name();
         let bucket = match self.context.get_key_value(&bucket_name).await {
             Ok(bucket) => bucket,
             Err(_) => self.create_bucket(lease_bucket(&bucket_name, self.replicas)).await?,
@@ -184,7 +149,34 @@ impl Nats {
                 record => break record?,
             }
         };
-        let foreign = |reason| ClusterError::Foreign { bucket: bucket_name, reason };
+        self.cluster(bucket, &record, member)
+    }
+
+    async fn wait(self) -> Result<Cluster, ClusterError> {
+        let mut is_first = true;
+        loop {
+            let missing = match self.context.get_key_value(self.bucket_name()).await {
+                Ok(bucket) => match self.read_record(&bucket).await {
+                    Ok(Some((record, _))) => return self.cluster(bucket, &record, Member::Client),
+                    Ok(None) => "it has no record of a cluster".to_owned(),
+                    Err(foreign @ ClusterError::Foreign { .. }) => return Err(foreign),
+                    Err(error) => error.to_string(),
+                },
+                Err(error) => error.to_string(),
+            };
+            if std::mem::take(&mut is_first) {
+                tracing::info!(bucket = self.bucket_name(), missing, "waiting for the bucket of the cluster");
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    fn bucket_name(&self) -> String {
+        format!("rolltap-{}", self.name)
+    }
+
+    fn cluster(self, bucket: Store, record: &ClusterRecord, member: Member) -> Result<Cluster, ClusterError> {
+        let foreign = |reason| ClusterError::Foreign { bucket: self.bucket_name(), reason };
         if record.format != FORMAT {
             let reason = format!("its records have format {}, and this rolltap has {FORMAT}", record.format);
             return Err(foreign(reason));
@@ -248,12 +240,22 @@ impl Nats {
 
     fn refused(&self, action: &str, reason: &dyn fmt::Display, remedy: &'static str) -> ClusterError {
         let (servers, action) = (self.servers.clone(), action.to_owned());
-        ClusterError::Refused { servers, action, reason: reason.to_string(), remedy }
+        match self.violations.latest() {
+            // NATS does not answer such a request, so the error of the client is a timeout.
+            Some(violation) => {
+                let reason = format!("{violation}; {reason}");
+                ClusterError::Refused { servers, action, reason, remedy: PERMISSION_REMEDY }
+            }
+            None => ClusterError::Refused { servers, action, reason: reason.to_string(), remedy },
+        }
     }
 }
 
 /// The remedy when a bucket or stream cannot be created. Too few servers for the replicas are by far the most frequent cause.
 const REPLICAS_REMEDY: &str = "; --cluster-replicas N needs N NATS servers with JetStream, and `--cluster-replicas 1` keeps a single copy";
+
+/// The remedy when the user may not publish or subscribe to a subject.
+const PERMISSION_REMEDY: &str = "; give the user the permissions of its role for this --cluster-name (deploy/nats/accounts.conf), or connect as another user";
 
 impl Cluster {
     /// The identity of the cluster, which its first node chose.
@@ -367,15 +369,4 @@ fn patient(context: &Context) -> Context {
 /// Encodes a record. A record has no map with keys other than strings, so the encoding cannot fail.
 pub(crate) fn json(record: &impl Serialize) -> bytes::Bytes {
     serde_json::to_vec(record).unwrap_or_default().into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_shown_without_passwords() {
-        let servers = ["nats://user:secret@one:1".parse().unwrap(), "two".parse().unwrap()];
-        assert_eq!(shown(&servers), "one:1, two:4222");
-    }
 }

@@ -313,6 +313,8 @@ impl Keeper {
                 self.revision = entry.revision;
                 None
             }
+            // A NATS server that is behind may answer a read. A later write shows who has the lease.
+            Some(record) if record.epoch < self.epoch => None,
             other => Some(other.unwrap_or(gone)),
         }
     }

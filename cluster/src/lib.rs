@@ -20,5 +20,6 @@ pub mod work;
 pub use async_nats::ServerAddr;
 pub use cluster::{
     Cluster, ClusterError, ClusterName, ClusterSettings, InvalidClusterName, Member, SHARDS, connect,
+    connect_to_existing,
 };
 pub use message::{ForeignMessage, WriterId};

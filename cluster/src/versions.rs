@@ -14,6 +14,8 @@ const KEY: &str = "policy";
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The number of attempts to add a label while other shards add labels too.
 const ATTEMPTS: u32 = 16;
+/// The pause before the next attempt.
+const AGAIN: Duration = Duration::from_millis(50);
 /// The action of errors.
 const NUMBER: &str = "number the policy version";
 
@@ -81,6 +83,8 @@ impl VersionNumbers {
             if self.write(&labels, revision).await? {
                 return Ok(number);
             }
+            // A NATS server that is behind may have answered the read.
+            tokio::time::sleep(AGAIN).await;
         }
         Err(self.cluster.refused(NUMBER, &"other nodes change the versions all the time", ""))
     }

@@ -5,6 +5,7 @@ mod nats {
     mod harness;
     mod lease;
     mod log;
+    mod permissions;
     mod refused;
     mod versions;
     mod work;

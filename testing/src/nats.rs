@@ -12,6 +12,8 @@ use crate::{free_port, until};
 #[derive(Debug)]
 pub struct NatsServers {
     servers: Vec<NatsServer>,
+    /// Variables for the configuration of the servers.
+    variables: Vec<(String, String)>,
     dir: TempDir,
 }
 
@@ -32,6 +34,11 @@ impl NatsServers {
 
     /// Starts servers with further arguments of `nats-server`.
     pub fn start_with(count: usize, more: &[&str]) -> Self {
+        Self::start_with_variables(count, more, &[])
+    }
+
+    /// Starts servers with further arguments, and with variables for the file of `-c`.
+    pub fn start_with_variables(count: usize, more: &[&str], variables: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let routes: Vec<u16> = (0..count).map(|_| free_port()).collect();
         let all_routes: Vec<String> = routes.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
@@ -53,7 +60,8 @@ impl NatsServers {
             NatsServer { port, monitor, arguments, child: None }
         };
         let servers = routes.iter().enumerate().map(server).collect();
-        let mut started = Self { servers, dir };
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let mut started = Self { servers, variables: variables.collect(), dir };
         (0..count).for_each(|number| started.spawn(number));
         (0..count).for_each(|number| started.wait(number));
         started
@@ -61,8 +69,17 @@ impl NatsServers {
 
     /// The addresses of all servers, for `--cluster`.
     pub fn urls(&self) -> String {
+        self.urls_with("")
+    }
+
+    /// The addresses of all servers with a user and a password, for `--cluster`.
+    pub fn urls_of(&self, user: &str, password: &str) -> String {
+        self.urls_with(&format!("{user}:{password}@"))
+    }
+
+    fn urls_with(&self, user: &str) -> String {
         let urls: Vec<String> =
-            self.servers.iter().map(|server| format!("nats://127.0.0.1:{}", server.port)).collect();
+            self.servers.iter().map(|server| format!("nats://{user}127.0.0.1:{}", server.port)).collect();
         urls.join(",")
     }
 
@@ -97,9 +114,15 @@ impl NatsServers {
         );
         let program = program.unwrap();
         let log = File::options().create(true).append(true).open(self.log(number)).unwrap();
+        let variables = self.variables.clone();
         let server = self.server(number);
         let mut command = Command::new(program);
-        command.args(&server.arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command
+            .envs(variables)
+            .args(&server.arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
         server.child = Some(command.spawn().unwrap());
     }
 

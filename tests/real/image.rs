@@ -122,7 +122,7 @@ pub(crate) async fn works(image: &str, test: &str) {
 }
 
 /// Builds the image from this program, as `scripts/release` does from the program of a release.
-fn built_from(program: &Path, name: &str) {
+pub(crate) fn built_from(program: &Path, name: &str) {
     let context = tempfile::tempdir().unwrap();
     fs::create_dir(context.path().join("licences")).unwrap();
     let stripped = context.path().join("rolltap");

@@ -9,7 +9,7 @@ use async_nats::ServerAddr;
 /// How a node reaches the NATS servers of its cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterSettings {
-    /// NATS servers of one NATS cluster, as `nats://[USER:PASSWORD@]HOST[:PORT]` or `tls://…`.
+    /// NATS servers of one NATS cluster, as `nats://[USER:PASSWORD@]HOST[:PORT]` or `tls://…`. The first user is that of all.
     pub servers: Vec<ServerAddr>,
     /// The name of the rolltap cluster. Clusters with different names share nothing.
     pub name: ClusterName,

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 
 use super::key::TrialKey;
-use super::queue::{WorkError, WorkKind, WorkQueue, Written};
+use super::queue::{WorkError, WorkKind, WorkQueue, Written, stored};
 use super::state::TrialState;
 use super::worker::WorkerId;
 
@@ -20,6 +20,11 @@ const WAIT: Duration = Duration::from_secs(5);
 const TAKE: &str = "take a trial from the queue";
 /// The time after which an offer is offered again that a worker hands back.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// The pause in which a server catches up whose copy of an entry is old.
+const CATCH_UP: Duration = Duration::from_millis(100);
+/// The attempts to write the end of a trial, each after such a pause. They take longer than servers lag behind.
+const END_ATTEMPTS: u32 = 100;
 
 /// The offers of one kind.
 #[derive(Debug)]
@@ -64,12 +69,13 @@ pub enum ClaimState {
 }
 
 impl WorkQueue {
-    /// Opens the offers of one kind.
+    /// Opens the offers of one kind. `None` if no coordinator of such trials has opened the queue yet.
     ///
     /// # Errors
     /// NATS does not answer, or refuses.
-    pub async fn offers(&self, kind: &WorkKind) -> Result<Offers, WorkError> {
-        Ok(Offers { queue: self.clone(), consumer: self.consumer(kind).await? })
+    pub async fn offers(&self, kind: &WorkKind) -> Result<Option<Offers>, WorkError> {
+        let consumer = self.consumer(kind).await?;
+        Ok(consumer.map(|consumer| Offers { queue: self.clone(), consumer }))
     }
 }
 
@@ -160,7 +166,12 @@ impl Claim {
     /// # Errors
     /// NATS does not answer, or refuses.
     pub async fn look(&mut self) -> Result<ClaimState, WorkError> {
-        let Some(stored) = self.queue.read(&self.key).await? else { return Ok(ClaimState::Gone) };
+        let entry = self.queue.entry(&self.key).await?;
+        // A server whose copy lags behind answers with an older entry, or with none.
+        let Some(entry) = entry.filter(|entry| entry.revision >= self.revision) else {
+            return Ok(ClaimState::Running);
+        };
+        let Some(stored) = stored(&entry) else { return Ok(ClaimState::Gone) };
         let is_own = stored.state.holder().is_some_and(|(worker, _)| worker == self.worker);
         if !is_own {
             return Ok(ClaimState::Gone);
@@ -178,16 +189,18 @@ impl Claim {
     /// # Errors
     /// NATS does not answer, or refuses. A second call is safe.
     pub async fn end(&mut self, state: &TrialState) -> Result<bool, WorkError> {
-        loop {
+        for _ in 0..END_ATTEMPTS {
             match self.queue.write(&self.key, state, self.revision).await? {
                 Written::Done(_) => return Ok(true),
                 // The coordinator may have asked for a stop meanwhile.
                 Written::Conflict => match self.look().await? {
                     ClaimState::Gone => return Ok(false),
-                    ClaimState::Running | ClaimState::Stopping => {}
+                    ClaimState::Running | ClaimState::Stopping => tokio::time::sleep(CATCH_UP).await,
                 },
             }
         }
+        // The entry was removed, as by a purge of the bucket.
+        Ok(false)
     }
 
     /// The name of the worker.

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
+use async_nats::jetstream::context::{ConsumerInfoError, ConsumerInfoErrorKind};
 use async_nats::jetstream::kv::{self, CreateErrorKind, Entry, Operation, Store, UpdateErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream;
@@ -132,11 +133,11 @@ pub(super) enum Written {
 }
 
 impl WorkQueue {
-    /// Opens the queue of the cluster, and creates it if it is missing.
+    /// Opens the queue of the cluster for a coordinator of trials of this kind, and creates what is missing of it.
     ///
     /// # Errors
     /// NATS does not answer, or refuses.
-    pub async fn open(cluster: &Cluster) -> Result<Self, ClusterError> {
+    pub async fn open(cluster: &Cluster, kind: &WorkKind) -> Result<Self, ClusterError> {
         let (stream_name, bucket_name) = Self::names(cluster);
         let stream = stream::Config {
             name: stream_name,
@@ -160,7 +161,9 @@ impl WorkQueue {
         };
         let stream = Box::pin(cluster.open_stream(stream)).await?;
         let bucket = Box::pin(cluster.open_bucket(bucket)).await?;
-        Ok(Self { cluster: cluster.clone(), stream, bucket })
+        let queue = Self { cluster: cluster.clone(), stream, bucket };
+        Box::pin(queue.open_consumer(kind)).await?;
+        Ok(queue)
     }
 
     /// Waits until a coordinator has created the queue, and opens it. A worker may lack the right to create it.
@@ -196,10 +199,12 @@ impl WorkQueue {
         acknowledged.map_err(|_| failed(&"no answer"))?.map(drop).map_err(|error| failed(&error))
     }
 
-    /// Opens the offers of one kind.
-    pub(super) async fn consumer(&self, kind: &WorkKind) -> Result<PullConsumer, WorkError> {
+    /// Creates the consumer of one kind if it is missing. A worker lacks the permission to create one, because a consumer may
+    /// deliver to any subject.
+    async fn open_consumer(&self, kind: &WorkKind) -> Result<(), ClusterError> {
+        let name = kind.to_string();
         let config = pull::Config {
-            durable_name: Some(kind.to_string()),
+            durable_name: Some(name.clone()),
             description: Some(format!("Trials that need {kind}")),
             ack_policy: AckPolicy::Explicit,
             ack_wait: CLAIM_WITHIN,
@@ -207,9 +212,20 @@ impl WorkQueue {
             filter_subject: format!("rolltap.{}.queue.{kind}", self.cluster.name()),
             ..pull::Config::default()
         };
-        let name = kind.to_string();
-        let opened = Box::pin(self.stream.get_or_create_consumer(&name, config)).await;
-        opened.map_err(|error| WorkError::nats("open the queue", error))
+        let opened = self.stream.get_or_create_consumer(&name, config).await;
+        let refused = |error| self.cluster.refused(&format!("create the consumer {name}"), &error, "");
+        opened.map(drop).map_err(refused)
+    }
+
+    /// Opens the offers of one kind. `None` if no coordinator has created them yet.
+    pub(super) async fn consumer(&self, kind: &WorkKind) -> Result<Option<PullConsumer>, WorkError> {
+        match Box::pin(self.stream.get_consumer(&kind.to_string())).await {
+            Ok(consumer) => Ok(Some(consumer)),
+            Err(error) => match error.downcast_ref::<ConsumerInfoError>().map(ConsumerInfoError::kind) {
+                Some(ConsumerInfoErrorKind::NotFound) => Ok(None),
+                _ => Err(WorkError::nats("open the queue", error)),
+            },
+        }
     }
 
     pub(super) fn bucket(&self) -> &Store {
@@ -218,10 +234,14 @@ impl WorkQueue {
 
     /// Returns the state of a trial.
     pub(super) async fn read(&self, key: &TrialKey) -> Result<Option<Stored>, WorkError> {
+        Ok(self.entry(key).await?.as_ref().and_then(stored))
+    }
+
+    /// Returns the entry of a trial. Any server with a copy answers, so the entry may be older than the latest write.
+    pub(super) async fn entry(&self, key: &TrialKey) -> Result<Option<Entry>, WorkError> {
         let failed = |reason: &dyn fmt::Display| WorkError::nats("read the state of a trial", reason);
         let read = timeout(PATIENCE, Box::pin(self.bucket.entry(key.to_string()))).await;
-        let entry = read.map_err(|_| failed(&"no answer"))?.map_err(|error| failed(&error))?;
-        Ok(entry.as_ref().and_then(stored))
+        read.map_err(|_| failed(&"no answer"))?.map_err(|error| failed(&error))
     }
 
     /// Writes the state of a trial, if the entry still has this revision. 0 stands for no entry.

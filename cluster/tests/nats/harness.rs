@@ -10,8 +10,12 @@ use rolltap_testing::{NatsServers, limit};
 use tokio::sync::watch;
 
 pub(crate) fn settings(servers: &NatsServers, replicas: usize) -> ClusterSettings {
+    settings_at(&servers.urls(), replicas)
+}
+
+pub(crate) fn settings_at(urls: &str, replicas: usize) -> ClusterSettings {
     ClusterSettings {
-        servers: servers.urls().split(',').map(|url| url.parse().unwrap()).collect(),
+        servers: urls.split(',').map(|url| url.parse().unwrap()).collect(),
         name: "tests".parse().unwrap(),
         replicas,
         member: Member::Node { shards: None },

@@ -45,7 +45,7 @@ impl Worker {
 
     /// Takes the offers that are in the queue.
     async fn take(&self, most: usize) -> Vec<Offer> {
-        let mut requested = self.queue.offers(&kind()).await.unwrap().request(most).await.unwrap();
+        let mut requested = self.queue.offers(&kind()).await.unwrap().unwrap().request(most).await.unwrap();
         let mut taken = Vec::new();
         while let Some(offer) = requested.next().await.unwrap() {
             taken.push(offer);
@@ -91,12 +91,13 @@ fn ended() -> TrialState {
 async fn a_trial_is_run_by_one_worker_and_its_end_is_seen() {
     let servers = NatsServers::start(1);
     let cluster = cluster(&servers).await;
-    let queue = WorkQueue::open(&cluster).await.unwrap();
+    let queue = WorkQueue::open(&cluster, &kind()).await.unwrap();
     let monitor = JobMonitor::start(&queue, JOB);
     let mut watch = offer(&monitor, "a..b").await;
     // A coordinator that starts again may offer a trial twice.
-    let other = WorkQueue::open(&cluster).await.unwrap();
-    other.offer(&"docker".parse().unwrap(), &monitor.key("a..b"), "a..b".into()).await.unwrap();
+    let docker = "docker".parse().unwrap();
+    let other = WorkQueue::open(&cluster, &docker).await.unwrap();
+    other.offer(&docker, &monitor.key("a..b"), "a..b".into()).await.unwrap();
     assert_eq!(watch.state(), None);
 
     let (one, two) = (Worker::start(&cluster).await, Worker::start(&cluster).await);
@@ -128,7 +129,7 @@ async fn a_trial_is_run_by_one_worker_and_its_end_is_seen() {
 async fn a_trial_of_a_silent_worker_is_lost_and_what_the_worker_does_later_has_no_effect() {
     let mut servers = NatsServers::start(1);
     let cluster = cluster(&servers).await;
-    let queue = WorkQueue::open(&cluster).await.unwrap();
+    let queue = WorkQueue::open(&cluster, &kind()).await.unwrap();
     let monitor = JobMonitor::start(&queue, JOB);
     let (mut one, mut two) = (offer(&monitor, "one").await, offer(&monitor, "two").await);
     let (silent, alive) = (Worker::start(&cluster).await, Worker::start(&cluster).await);
@@ -164,7 +165,7 @@ async fn a_trial_of_a_silent_worker_is_lost_and_what_the_worker_does_later_has_n
 async fn a_stop_reaches_the_worker_or_withdraws_the_trial() {
     let servers = NatsServers::start(1);
     let cluster = cluster(&servers).await;
-    let queue = WorkQueue::open(&cluster).await.unwrap();
+    let queue = WorkQueue::open(&cluster, &kind()).await.unwrap();
     let monitor = JobMonitor::start(&queue, JOB);
     let mut running = offer(&monitor, "running").await;
     let worker = Worker::start(&cluster).await;

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use rolltap_cluster::work::{Heartbeat, WorkError, WorkQueue, WorkerId, WorkerRecord};
-use rolltap_cluster::{ClusterError, connect};
+use rolltap_cluster::{ClusterError, connect_to_existing};
 use rolltap_proxy::UpstreamTls;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -170,8 +170,8 @@ async fn start(
         let host = host.map_err(|source| WorkerError::Environment { kind, source })?;
         host.close().await.map_err(|source| WorkerError::Environment { kind, source })?;
     }
-    let connected = Box::pin(connect(&cluster.nats)).await?;
     tracing::info!("waiting for the first job of the cluster, which creates the queue");
+    let connected = Box::pin(connect_to_existing(&cluster.nats)).await?;
     let queue = WorkQueue::wait(&connected).await;
     let kinds = environments.iter().map(|kind| kind_of(*kind)).collect::<Result<_, _>>()?;
     let (id, slots) = (WorkerId::new(), slots.get());

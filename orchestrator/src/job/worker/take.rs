@@ -66,9 +66,13 @@ async fn taken(
     mut permits: Vec<OwnedSemaphorePermit>,
 ) -> Result<(), WorkError> {
     if offers.is_none() {
-        *offers = Some(worker.queue.offers(&kind_of(environment)?).await?);
+        *offers = worker.queue.offers(&kind_of(environment)?).await?;
     }
-    let Some(offers) = offers else { return Ok(()) };
+    let Some(offers) = offers else {
+        // No job has such trials yet.
+        worker.draining.run_until_cancelled(tokio::time::sleep(AGAIN)).await;
+        return Ok(());
+    };
     let mut requested = offers.request(permits.len()).await?;
     while let Some(offer) = requested.next().await? {
         match permits.pop().filter(|_| !worker.draining.is_cancelled()) {

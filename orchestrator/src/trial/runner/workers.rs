@@ -112,7 +112,9 @@ impl Workers {
         (id, name): (Uuid, &str),
         config: &Value,
     ) -> Result<Self, WorkersError> {
-        let queue = WorkQueue::open(&Box::pin(connect(&cluster.nats)).await?).await?;
+        let kind = kind_of(environment)?;
+        let connected = Box::pin(connect(&cluster.nats)).await?;
+        let queue = Box::pin(WorkQueue::open(&connected, &kind)).await?;
         let objects = WorkObjects::open(&cluster.objects);
         let mut config = config.clone();
         if let Some(fields) = config.as_object_mut() {
@@ -123,7 +125,7 @@ impl Workers {
         let config = objects.jobs.upload(file.path()).await?;
         let job = DescribedJob { id, name: name.to_owned(), config };
         let monitor = JobMonitor::start(&queue, id);
-        Ok(Self { monitor, kind: kind_of(environment)?, job, objects, tasks: Mutex::default() })
+        Ok(Self { monitor, kind, job, objects, tasks: Mutex::default() })
     }
 
     /// Tells about the workers of this job as they come and go, until the returned handle is dropped.
