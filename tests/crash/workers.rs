@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use rolltap_testing::until;
+use serde_json::json;
 
-use self::bench::{Bench, json};
+use self::bench::{AGENT, Bench, json as read_json};
 
 /// Returns the names of all files below a directory.
 fn files(dir: &Path) -> BTreeSet<PathBuf> {
@@ -30,7 +31,7 @@ fn files(dir: &Path) -> BTreeSet<PathBuf> {
 fn attempts(bench: &Bench, job: &str) -> BTreeMap<u64, Vec<(u64, bool)>> {
     let mut attempts: BTreeMap<u64, Vec<_>> = BTreeMap::new();
     for dir in bench.trials(job) {
-        let (config, result) = (json(&dir.join("config.json")), json(&dir.join("result.json")));
+        let (config, result) = (read_json(&dir.join("config.json")), read_json(&dir.join("result.json")));
         let number = |key: &str| config["rolltap"][key].as_u64().unwrap();
         let is_valid = result["rolltap"]["reward_valid"].as_bool().unwrap();
         attempts.entry(number("sample_index")).or_default().push((number("attempt"), is_valid));
@@ -60,7 +61,7 @@ fn a_job_on_workers_ends_with_the_directory_of_a_job_on_one_machine() {
     };
     assert_eq!(names("here"), names("there"));
     for dir in bench.trials("there") {
-        let result = json(&dir.join("result.json"));
+        let result = read_json(&dir.join("result.json"));
         assert_eq!(result["rolltap"]["reward"], 1.0, "{result}");
         assert!(result["rolltap"]["proxy"]["completed_at"].is_string(), "the proxy has the reward: {result}");
         let place = result["trial_uri"].as_str().unwrap();
@@ -69,6 +70,46 @@ fn a_job_on_workers_ends_with_the_directory_of_a_job_on_one_machine() {
         assert_eq!(log.matches("runs on worker").count(), 1, "{log}");
         assert_eq!(log.matches("sealed after").count(), 1, "{log}");
     }
+}
+
+/// The record of tokens that an agent returns. It differs from the capture.
+const TRAJECTORY: &str = r#"{"schema_version": "ATIF-v1.8", "trajectory_id": "it",
+    "agent": {"name": "mine", "version": "1", "model_name": "sim"},
+    "steps": [{"step_id": 1, "source": "agent", "message": "", "metrics":
+        {"prompt_token_ids": [1, 2], "completion_token_ids": [3, 4], "logprobs": [-0.5, -0.25]}}]}"#;
+
+#[test]
+#[ignore = "needs NATS: run ./scripts/test"]
+fn a_worker_whose_token_reads_nothing_looks_at_its_own_trials() {
+    let bench = Bench::start();
+    let worker = bench.worker("worker", 2, "local");
+    let returned = bench.write("returned.json", TRAJECTORY);
+    let call = AGENT.replace("GATE", &returned.display().to_string());
+    let command = format!("{call}; cp '{}' /logs/agent/trajectory.json", returned.display());
+    let arguments = ["-p", "hello-file", "-a", "command", "--agent-command", &command, "-k", "2"];
+    let mut job = bench.job("own", &arguments, true);
+    assert!(job.ended().success(), "{} {}", job.said(), worker.said());
+    bench.check("own");
+    let trials = bench.trials("own");
+    assert_eq!(trials.len(), 2);
+    for dir in &trials {
+        let log = std::fs::read_to_string(dir.join("trial.log")).unwrap();
+        assert!(!log.contains("not examined") && !log.contains("not compared"), "{log}");
+        let result = read_json(&dir.join("result.json"));
+        assert!(result["rolltap"]["returned"]["comparison"].is_object(), "{result}");
+    }
+    let audit = bench.audit();
+    for route in ["/v1/trials/{id}/calls", "/v1/trials/{id}/answers"] {
+        let reads: Vec<_> = audit.iter().filter(|record| record["route"] == route).collect();
+        assert_eq!(reads.len(), 2, "{audit:?}");
+        for read in reads {
+            assert_eq!((&read["token"], &read["status"]), (&json!(null), &json!(200)), "{read}");
+            assert_eq!(read["key_of_trial"], read["trial_id"], "{read}");
+        }
+    }
+    let denied = audit.iter().filter(|record| record["denied"].is_string());
+    let denied: Vec<_> = denied.map(|record| (&record["token"], &record["route"])).collect();
+    assert_eq!(denied, [(&json!("worker"), &json!("/v1/upstreams"))], "only the greeting");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The parts of a cluster with workers, each a process: NATS, a simulated vLLM, a proxy, workers, and jobs.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -9,12 +10,13 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// A shell command that waits for the gate, and then calls the model once.
-const AGENT: &str = "while [ ! -e GATE ]; do sleep 0.1; done; \
+pub(super) const AGENT: &str = "while [ ! -e GATE ]; do sleep 0.1; done; \
     curl -sf \"$OPENAI_BASE_URL/chat/completions\" -H \"authorization: Bearer $OPENAI_API_KEY\" \
     -H 'content-type: application/json' -d '{\"model\": \"sim\", \"max_tokens\": 8, \"messages\": \
     [{\"role\": \"user\", \"content\": \"hello\"}]}' > /dev/null";
 
-/// The cluster. Its processes are killed when this is dropped.
+/// The cluster. Its processes are killed when this is dropped. The token of its workers has the roles `open` and `reward`
+/// alone.
 pub(super) struct Bench {
     _servers: NatsServers,
     dir: TempDir,
@@ -88,9 +90,12 @@ impl Bench {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         let upstream = format!("http://{sim}");
         let sim = Part::start(dir.path(), "sim", &words(&["sim", "--listen", &sim]));
+        make_token(dir.path(), "worker", &["open", "reward"]);
+        make_token(dir.path(), "job", &["open", "reward", "read"]);
         let proxy =
             ["proxy", "--upstream", &upstream, "--listen", &agents, "--admin", &admin, "--data", "data"];
-        let proxy = Part::start(dir.path(), "proxy", &words(&proxy));
+        let guard = ["--admin-tokens", "tokens.toml", "--audit-log", "audit.jsonl"];
+        let proxy = Part::start(dir.path(), "proxy", &words(&[&proxy[..], &guard].concat()));
         let objects = format!("file://{}", dir.path().join("objects").display());
         let urls = servers.urls();
         let cluster = words(&["--cluster", &urls, "--cluster-replicas", "1", "--cluster-objects", &objects]);
@@ -107,8 +112,9 @@ impl Bench {
     /// Starts a worker whose trials call the proxy with this admin plane.
     pub(super) fn worker_of(&self, admin: &str, name: &str, slots: usize, environment: &str) -> Part {
         let slots = slots.to_string();
-        let own = ["worker", "-n", &slots, "-e", environment, "--name", name, "--dir", name, "--proxy"];
-        let own = own.iter().map(|word| (*word).to_owned()).chain([admin.to_owned()]);
+        let own = ["worker", "-n", &slots, "-e", environment, "--name", name, "--dir", name];
+        let own = own.iter().chain(&["--proxy-token-file", "worker.token", "--proxy"]);
+        let own = own.map(|word| (*word).to_owned()).chain([admin.to_owned()]);
         Part::start(self.dir.path(), name, &own.chain(self.cluster.iter().cloned()).collect::<Vec<_>>())
     }
 
@@ -125,7 +131,8 @@ impl Bench {
     pub(super) fn job(&self, name: &str, more: &[&str], on_workers: bool) -> Part {
         let environment = if more.contains(&"-e") { &[][..] } else { &["-e", "local"] };
         let own = ["run", "-m", "sim", "--job-name", name, "--proxy", &self.admin];
-        let arguments = own.iter().chain(environment).chain(more).map(|word| {
+        let token = ["--proxy-token-file", "job.token"];
+        let arguments = own.iter().chain(&token).chain(environment).chain(more).map(|word| {
             let task = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/tasks").join(word);
             if task.is_dir() && !word.is_empty() { task.display().to_string() } else { (*word).to_owned() }
         });
@@ -158,8 +165,10 @@ impl Bench {
 
     /// Resumes a job on workers.
     pub(super) fn resumed(&self, name: &str) -> Part {
-        let own = ["resume".to_owned(), format!("jobs/{name}"), "--proxy".to_owned(), self.admin.clone()];
-        let arguments: Vec<_> = own.into_iter().chain(self.cluster.iter().cloned()).collect();
+        let job = format!("jobs/{name}");
+        let own = ["resume", &job, "--proxy", &self.admin, "--proxy-token-file", "job.token"];
+        let own = own.iter().map(|word| (*word).to_owned());
+        let arguments: Vec<_> = own.chain(self.cluster.iter().cloned()).collect();
         Part::start(self.dir.path(), &format!("job-{name}-resumed"), &arguments)
     }
 
@@ -184,6 +193,19 @@ impl Bench {
         trials
     }
 
+    /// The records of the proxy's audit log.
+    pub(super) fn audit(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.dir.path().join("audit.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Writes a file of the cluster's directory. Returns its path.
+    pub(super) fn write(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.dir.path().join(name);
+        fs::write(&path, content).unwrap();
+        path
+    }
+
     /// Waits until this number of trials of a job have been begun by workers.
     pub(super) fn until_running(&self, name: &str, trials: usize) {
         let runs = |dir: &PathBuf| {
@@ -201,6 +223,17 @@ impl Bench {
         let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         assert!(output.status.success(), "{said}");
     }
+}
+
+/// Adds a token with these roles to `tokens.toml`, and writes the token to `NAME.token`.
+fn make_token(dir: &Path, name: &str, roles: &[&str]) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rolltap"));
+    command.current_dir(dir).args(["admin-token", "--file", "tokens.toml", "--name", name]);
+    let output = command.args(roles.iter().flat_map(|role| ["--role", role])).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let token = dir.join(format!("{name}.token"));
+    fs::write(&token, output.stdout).unwrap();
+    fs::set_permissions(&token, Permissions::from_mode(0o600)).unwrap();
 }
 
 /// Reads a JSON file.
