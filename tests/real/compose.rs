@@ -134,7 +134,8 @@ impl Project {
     fn active_in(&self, epoch: u32) -> &'static str {
         let deadline = Instant::now() + limit(60);
         let is_active = |proxy: &str| {
-            text(&self.compose(&["logs", proxy]).stdout).contains(&format!("active for shard 0 in epoch {epoch};"))
+            text(&self.compose(&["logs", proxy]).stdout)
+                .contains(&format!("active for shard 0 in epoch {epoch};"))
         };
         loop {
             if let Some(proxy) = ["proxy-1", "proxy-2"].into_iter().find(|proxy| is_active(proxy)) {

@@ -124,7 +124,9 @@ async fn each_role_permits_its_routes_and_no_other() {
             } else {
                 assert_eq!(status, 403, "{role}: {method} {path}: {body}");
                 let message = format!("needs the role {needed}, and the token {role} has only {role}");
-                assert!(body.contains(&message) && body.contains(r#""type":"forbidden""#), "{body}");
+                // An answer to HEAD has no body.
+                let is_said = body.contains(&message) && body.contains(r#""type":"forbidden""#);
+                assert!(is_said || method == "HEAD", "{body}");
             }
         }
         for whole in [all.reveal(), "the-single-token"] {
