@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -58,6 +59,8 @@ impl Agent {
     async fn converse(&mut self, book: &Book, key: &str) {
         let mut turns: Vec<Turn> = Vec::new();
         for _ in 0..self.chance.among(1..6) {
+            let longest = Duration::from_millis(self.world.think_millis.load(Ordering::Relaxed));
+            tokio::time::sleep(self.chance.below(longest)).await;
             let name = tokens::word(tokens::of_trial(book.page().number));
             let words =
                 (0..self.chance.among(5..60)).map(|_| tokens::word(self.chance.among(tokens::WORDS) as u32));

@@ -4,6 +4,7 @@
 mod feed;
 mod nodes;
 mod shards;
+mod soak;
 mod takeover;
 
 use std::path::Path;
@@ -15,7 +16,6 @@ use rolltap_testing::{NatsServers, S3Server, limit, sample};
 
 use self::nodes::{Nodes, Size};
 use super::agent;
-use super::ledger::{Reward, State};
 use super::rng::{Chance, rounds_and_seed};
 use super::shared_state::World;
 use super::upstream::Upstream;
@@ -203,12 +203,9 @@ impl Run {
             places.push(self.nodes.any(&mut self.chance, false).await);
         }
         let trials = feed::trials(&self.world.http, &places).await;
-        for book in self.world.books() {
-            let page = book.page();
-            if page.state == State::Sealed && matches!(page.reward, Reward::Kept(_)) {
-                let count = trials.iter().filter(|id| **id == page.trial_id).count();
-                assert_eq!(count, 1, "{} is in the feed {count} times", page.trial_id);
-            }
+        for trial in self.world.rewarded() {
+            let count = trials.iter().filter(|id| **id == trial).count();
+            assert_eq!(count, 1, "{trial} is in the feed {count} times");
         }
         assert!(!trials.is_empty());
     }

@@ -9,7 +9,7 @@ use rolltap_testing::limit;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 
-use super::ledger::Book;
+use super::ledger::{Book, Page, Reward, State};
 use super::proxy::Place;
 use super::upstream::Upstream;
 
@@ -27,6 +27,8 @@ pub(crate) struct World {
     pub(crate) is_full: AtomicBool,
     /// Whether connections may break while there is a place, because nodes of a cluster answer in turn.
     pub(crate) is_cluster: AtomicBool,
+    /// The longest time that an agent thinks before a call.
+    pub(crate) think_millis: AtomicU64,
     /// Notified at each such moment.
     pub(crate) moments: [Notify; 5],
     pub(crate) seen: AtomicU64,
@@ -73,6 +75,7 @@ impl World {
             complaints: Mutex::default(),
             is_full: AtomicBool::new(false),
             is_cluster: AtomicBool::new(false),
+            think_millis: AtomicU64::new(0),
             moments: std::array::from_fn(|_| Notify::new()),
             seen: AtomicU64::new(0),
             lost: AtomicU64::new(0),
@@ -119,6 +122,14 @@ impl World {
 
     pub(crate) fn books(&self) -> Vec<Book> {
         self.books.lock().unwrap().clone()
+    }
+
+    /// Returns the names of the trials whose reward was acknowledged.
+    pub(crate) fn rewarded(&self) -> Vec<String> {
+        let books = self.books();
+        let pages = books.iter().map(Book::page);
+        let is_rewarded = |page: &Page| page.state == State::Sealed && matches!(page.reward, Reward::Kept(_));
+        pages.filter(|page| is_rewarded(page)).map(|page| page.trial_id.clone()).collect()
     }
 
     /// Records a breach that an agent saw.

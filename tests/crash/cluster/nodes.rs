@@ -138,6 +138,30 @@ impl Nodes {
         }
     }
 
+    /// Kills a node, unless it has ended by itself. Returns whether it ran.
+    pub(super) fn kill_at_once(&mut self, number: usize) -> bool {
+        let node = &mut self.nodes[number];
+        node.runs() && node.child.as_mut().is_some_and(|child| child.start_kill().is_ok())
+    }
+
+    /// Sends a signal to a node, unless it has ended by itself. Returns whether it ran.
+    pub(super) fn try_signal(&mut self, number: usize, signal: &str) -> bool {
+        let runs = self.nodes[number].runs();
+        if runs {
+            self.signal(number, signal);
+        }
+        runs
+    }
+
+    /// Starts the nodes that have ended, except these.
+    pub(super) fn start_ended_except(&mut self, down: &[usize]) {
+        for (number, node) in self.nodes.iter_mut().enumerate() {
+            if !down.contains(&number) {
+                node.start_if_ended();
+            }
+        }
+    }
+
     pub(super) fn signal(&self, number: usize, signal: &str) {
         send(self.nodes[number].child.as_ref().unwrap().id().unwrap(), signal);
     }
@@ -189,13 +213,13 @@ impl Nodes {
 
 impl Node {
     fn start_if_ended(&mut self) {
-        let has_ended = match &mut self.child {
-            Some(child) => child.try_wait().unwrap().is_some(),
-            None => true,
-        };
-        if has_ended {
+        if !self.runs() {
             self.child = Some(self.spawn());
         }
+    }
+
+    fn runs(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_none())
     }
 
     fn spawn(&self) -> Child {
