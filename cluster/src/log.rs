@@ -2,7 +2,8 @@
 //!
 //! Each message is published with the sequence number that the stream must have before it. So a node whose knowledge of
 //! the stream is old can append nothing. A new holder of the shard first reads the whole log, and then appends the message of
-//! its epoch. From then on the sequence that any earlier holder expects is wrong, whenever its messages arrive.
+//! its epoch. From then on the sequence that any earlier holder expects is wrong, or the message does not count
+//! ([`crate::message::LogOrder`]), whenever it arrives.
 
 use async_nats::jetstream::consumer::pull::OrderedConfig;
 use async_nats::jetstream::consumer::{DeliverPolicy, ReplayPolicy};
@@ -13,7 +14,7 @@ use futures_util::StreamExt;
 
 use crate::cluster::{Cluster, ClusterError};
 pub use crate::message::LogEntry;
-use crate::message::{ForeignMessage, LogMessage, WriterId};
+use crate::message::{ForeignMessage, LogMessage, LogOrder, WriterId};
 
 /// The log of a shard, before this node may append to it.
 #[derive(Debug)]
@@ -23,6 +24,9 @@ pub struct ShardLog {
     pub(crate) subject: String,
     /// The sequence number of the last message that was read.
     last: u64,
+    /// The last message whose content is stored elsewhere, which counts.
+    anchor: Option<u64>,
+    order: LogOrder,
 }
 
 /// Why a log cannot be read.
@@ -77,13 +81,23 @@ impl ShardLog {
         let name = format!("rolltap-{}-shard-{shard}", cluster.name());
         let subject = format!("rolltap.{}.shard.{shard}", cluster.name());
         let stream = cluster.log_stream(name, subject.clone()).await?;
-        Ok(Self { cluster: cluster.clone(), stream, subject, last: 0 })
+        Ok(Self {
+            cluster: cluster.clone(),
+            stream,
+            subject,
+            last: 0,
+            anchor: None,
+            order: LogOrder::default(),
+        })
     }
 
-    /// Leaves out the messages up to this sequence number, whose content is stored elsewhere.
+    /// Leaves out the messages up to this one, whose content is stored elsewhere. 0 leaves out none.
     #[must_use]
     pub fn after(self, sequence: u64) -> Self {
-        Self { last: sequence, ..self }
+        match sequence {
+            0 => self,
+            _ => Self { last: sequence - 1, anchor: Some(sequence), ..self },
+        }
     }
 
     /// Reads the log, and appends the first message of a new writer. `apply` gets each entry with its sequence number, in
@@ -97,10 +111,16 @@ impl ShardLog {
         loop {
             self.read(&mut apply).await?;
             let message = LogMessage { writer, number: 0, entry: LogEntry::Epoch(epoch) };
-            if let Some(sequence) = self.append_first(&message).await? {
-                return Ok(sequence);
+            let Some(sequence) = self.append_first(&message).await? else {
+                // An earlier holder appended meanwhile, which it may until this node's first message.
+                continue;
+            };
+            // A server that has just become the leader compares the expected sequence number with what it has applied so far.
+            // Messages in between are older than the first message of this writer.
+            while self.last + 1 < sequence {
+                self.read(&mut apply).await?;
             }
-            // An earlier holder appended meanwhile, which it may until this node's first message.
+            return Ok(sequence);
         }
     }
 
@@ -109,15 +129,25 @@ impl ShardLog {
         &mut self,
         apply: &mut impl FnMut(u64, LogEntry) -> Result<(), E>,
     ) -> Result<(), LogError<E>> {
-        let cannot = |action: &str, error: &dyn std::fmt::Display| self.cluster.refused(action, error, "");
+        let cluster = self.cluster.clone();
+        let cannot = |action: &str, error: &dyn std::fmt::Display| cluster.refused(action, error, "");
         let info = self.stream.get_info().await;
         let state = info.map_err(|error| cannot("read the state of the log", &error))?.state;
-        let expected = self.last + 1;
         // A stream without messages has a first sequence number behind its last one. A new stream has 0 as both.
-        let continues = state.first_sequence.max(1) <= expected && expected <= state.last_sequence + 1;
-        if !continues {
-            let (first, last) = (state.first_sequence, state.last_sequence);
-            return Err(LogError::Missing { stream: self.name(), first, last, expected });
+        let first = state.first_sequence.max(1);
+        // The last message whose content is elsewhere shows which message follows it, but nothing is missing without it.
+        if let Some(anchor) = self.anchor.filter(|anchor| *anchor == self.last + 1 && *anchor + 1 == first) {
+            self.last = anchor;
+        }
+        let expected = self.last + 1;
+        if first > expected || expected > state.last_sequence + 1 {
+            let last = state.last_sequence;
+            return Err(LogError::Missing {
+                stream: self.name(),
+                first: state.first_sequence,
+                last,
+                expected,
+            });
         }
         if expected > state.last_sequence {
             return Ok(());
@@ -135,15 +165,26 @@ impl ShardLog {
             let message = message.map_err(|error| self.cluster.refused("read the log", &error, ""))?;
             let info = message.info().map_err(|error| self.cluster.refused("read the log", &error, ""))?;
             let sequence = info.stream_sequence;
+            if sequence != self.last + 1 {
+                let gap = format!("message {sequence} came after message {}", self.last);
+                return Err(cannot("read the log", &gap).into());
+            }
             let decoded = LogMessage::decode(message.message.payload);
             let decoded =
                 decoded.map_err(|reason| LogError::Foreign { stream: self.name(), sequence, reason })?;
+            self.last = sequence;
+            if !self.order.admits(&decoded) {
+                tracing::warn!(sequence, "a message of the log took a foreign place, and does not count");
+                continue;
+            }
+            if self.anchor == Some(sequence) {
+                continue;
+            }
             apply(sequence, decoded.entry).map_err(|reason| LogError::Applied {
                 stream: self.name(),
                 sequence,
                 reason,
             })?;
-            self.last = sequence;
         }
         Ok(())
     }

@@ -3,7 +3,11 @@
 //! A message begins with a head of 30 or more bytes: the format (1), the kind, the id of the writer (16 bytes) and the
 //! number that the writer gave the message (8 bytes). Numbers are big-endian. The rest depends on the kind.
 
+mod order;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+pub(crate) use self::order::LogOrder;
 
 /// The version of the format.
 const FORMAT: u8 = 1;

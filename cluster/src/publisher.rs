@@ -72,12 +72,13 @@ pub struct Trimmer {
 }
 
 impl Trimmer {
-    /// Removes the messages up to this sequence number. Their content is stored elsewhere.
+    /// Removes the messages before this sequence number. Their content is stored elsewhere, as is that of the message with this
+    /// number, which stays to show what follows it.
     ///
     /// # Errors
     /// Fails with the reason if NATS does not do it.
     pub async fn trim(&self, through: u64) -> Result<(), String> {
-        let purged = self.stream.purge().sequence(through + 1).await;
+        let purged = self.stream.purge().sequence(through).await;
         purged.map(|_| ()).map_err(|error| error.to_string())
     }
 }
@@ -103,7 +104,8 @@ impl Publisher {
         let trimmer = Trimmer { stream: log.stream.clone() };
         let (queue, queued) = mpsc::unbounded_channel();
         let (state, states) = watch::channel(Replicated::Through(0));
-        let sending = Sending::new(log, writer, Stored { number: 0, sequence }, state);
+        let sending =
+            Sending::new(log, writer, Stored { number: 0, counted: sequence, last: sequence }, state);
         tokio::spawn(sending.run(queued));
         Self { queue, writer, number: 0, largest, state: states, trimmer }
     }

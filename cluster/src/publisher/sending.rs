@@ -1,8 +1,8 @@
 //! The task that sends the messages of a publisher.
 //!
-//! Many messages are in flight at once. Each expects the sequence number that follows from the one before it, so they are
-//! stored in order or not at all. After an error, the publisher reads the last message of the stream. If that message is its
-//! own, everything up to it is stored, and the rest is sent again. If the message is another writer's, this node was fenced.
+//! Many messages are in flight at once. Each expects the sequence number that follows from the one before it. After an error,
+//! the publisher reads the messages after the last one that is known to be stored, and sends those again that do not count
+//! ([`LogOrder`]). If another writer has begun, this node was fenced.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{Queued, Replicated};
 use crate::log::ShardLog;
-use crate::message::{LogMessage, WriterId};
+use crate::message::{LogMessage, LogOrder, WriterId};
 
 /// The largest number of messages in flight.
 const IN_FLIGHT: usize = 256;
@@ -24,11 +24,14 @@ const IN_FLIGHT: usize = 256;
 /// The pause before a failed message is sent again.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// The last message that is known to be stored.
+/// The last message that is known to be stored and counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stored {
     pub(super) number: u64,
-    pub(super) sequence: u64,
+    /// Its sequence number.
+    pub(super) counted: u64,
+    /// The sequence number of the last message of the stream. It is higher if that one does not count.
+    pub(super) last: u64,
 }
 
 /// The task that sends messages.
@@ -76,10 +79,7 @@ impl Sending {
             let outcome = tokio::select! {
                 biased;
                 Some(acknowledged) = self.in_flight.next() => match acknowledged {
-                    Ok(ack) => {
-                        self.is_stored(ack.sequence);
-                        Ok(())
-                    }
+                    Ok(ack) => self.is_stored(ack.sequence),
                     Err(error) => Err((error.kind(), error.to_string())),
                 },
                 queued = queue.recv(), if !is_over && self.in_flight.len() < IN_FLIGHT => {
@@ -108,13 +108,19 @@ impl Sending {
         }
     }
 
-    /// The first message in flight is stored.
-    fn is_stored(&mut self, sequence: u64) {
+    /// The first message in flight is stored. Fails if the message did not follow the one before it.
+    fn is_stored(&mut self, sequence: u64) -> Result<(), Failure> {
+        let expected = self.stored.last + 1;
+        if sequence != expected {
+            let reason = format!("a message is stored as number {sequence} and not as number {expected}");
+            return Err((PublishErrorKind::WrongLastSequence, reason));
+        }
         if let Some((number, _)) = self.unstored.pop_front() {
-            self.stored = Stored { number, sequence };
+            self.stored = Stored { number, counted: sequence, last: sequence };
             self.state.send_replace(Replicated::Through(number));
             self.answer_marks(self.stored);
         }
+        Ok(())
     }
 
     fn mark(&mut self, mark: oneshot::Sender<u64>) {
@@ -130,7 +136,7 @@ impl Sending {
         {
             let known = if number == self.stored.number { self.stored } else { exact };
             // The asker may be gone.
-            let _ = mark.send(known.sequence);
+            let _ = mark.send(known.counted);
         }
     }
 
@@ -139,7 +145,7 @@ impl Sending {
         while self.in_flight.len() < IN_FLIGHT
             && let Some((_, message)) = self.unstored.get(self.in_flight.len())
         {
-            let expected = self.stored.sequence + self.in_flight.len() as u64;
+            let expected = self.stored.last + self.in_flight.len() as u64;
             let publish = PublishMessage::build().payload(message.clone()).expected_last_sequence(expected);
             let sent = self.log.cluster().context().send_publish(self.log.subject.clone(), publish).await;
             let acknowledgement = sent.map_err(|error| (error.kind(), error.to_string()))?;
@@ -184,20 +190,32 @@ impl Sending {
     }
 }
 
-/// Reads the last message of the stream. Fails with the reason if that is impossible at present.
+/// Reads the messages after the last one that is known. Fails with the reason if that is impossible at present.
 async fn last_stored(
     log: &ShardLog,
     writer: WriterId,
     known: Stored,
 ) -> Result<Result<Stored, Fenced>, String> {
     let info = log.stream.get_info().await.map_err(|error| error.to_string())?;
-    let sequence = info.state.last_sequence;
-    if sequence == known.sequence {
-        return Ok(Ok(known));
+    let last = info.state.last_sequence;
+    if last < known.last {
+        // A server that was paused, or that has just become the leader, has not seen the latest messages.
+        let before = known.last;
+        return Err(format!(
+            "the stream has {last} messages, and {before} were stored: a server of NATS is behind"
+        ));
     }
-    let last = log.stream.get_raw_message(sequence).await.map_err(|error| error.to_string())?;
-    Ok(match LogMessage::decode(last.payload) {
-        Ok(message) if message.writer == writer => Ok(Stored { number: message.number, sequence }),
-        _ => Err(Fenced),
-    })
+    let mut order = LogOrder::after(writer, known.number);
+    let mut counted = known.counted;
+    for sequence in known.last + 1..=last {
+        let stored = log.stream.get_raw_message(sequence).await.map_err(|error| error.to_string())?;
+        match LogMessage::decode(stored.payload) {
+            Ok(message) if message.number == 0 => return Ok(Err(Fenced)),
+            Ok(message) if order.admits(&message) => counted = sequence,
+            Ok(_) => {}
+            // Another program writes to the stream.
+            Err(_) => return Ok(Err(Fenced)),
+        }
+    }
+    Ok(Ok(Stored { number: order.number(), counted, last }))
 }

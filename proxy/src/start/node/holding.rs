@@ -51,7 +51,8 @@ impl HoldingNode {
         let (began, epoch) = (Instant::now(), lease.epoch());
         observe(NodeStatus::Restoring { shard: shard.number, epoch });
         let data_dir = data_dir_of(&settings.data_dir, shard);
-        let restored = restored(place, held, &data_dir).await?;
+        // Boxed, because the future is large.
+        let restored = Box::pin(restored(place, held, &data_dir)).await?;
         let (segments, bytes) = (restored.segments, restored.bytes);
         let (opened, uploads) = restored.open(&data_dir, settings.store).map_err(StartError::from)?;
         tokio::spawn(follow_lease(lease.state(), opened.store.health()));
