@@ -7,6 +7,7 @@
 //! stopped by the fencing of the log ([`crate::log`]).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_nats::jetstream::kv::{CreateErrorKind, Entry, Operation, Store, UpdateErrorKind};
@@ -69,11 +70,38 @@ pub enum LeaseState {
     Lost(LeaseRecord),
 }
 
+/// Shows at each moment whether a lease is confirmed. A process that was paused and wakes up sees at once that it is not, before
+/// any task of it runs.
+#[derive(Clone, Debug)]
+pub struct LeaseClock {
+    began: Instant,
+    /// The milliseconds from `began` to the beginning of the last successful write.
+    confirmed: Arc<AtomicU64>,
+}
+
+impl LeaseClock {
+    fn new(began: Instant) -> Self {
+        Self { began, confirmed: Arc::default() }
+    }
+
+    fn confirm(&self, at: Instant) {
+        let millis = at.saturating_duration_since(self.began).as_millis();
+        self.confirmed.store(u64::try_from(millis).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Whether no other node can have taken the lease.
+    pub fn is_confirmed(&self) -> bool {
+        let confirmed = Duration::from_millis(self.confirmed.load(Ordering::Relaxed));
+        self.began.elapsed().saturating_sub(confirmed) < HELD_FOR
+    }
+}
+
 /// A lease that this node holds. It is released when [`HeldLease::release`] is called, and expires otherwise.
 #[derive(Debug)]
 pub struct HeldLease {
     epoch: u64,
     state: watch::Receiver<LeaseState>,
+    clock: LeaseClock,
     keeping: JoinHandle<()>,
     release: oneshot::Sender<()>,
 }
@@ -82,6 +110,11 @@ impl HeldLease {
     /// The number of times that the lease was taken, with this one.
     pub fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// Shows whether the lease is confirmed, for each request.
+    pub fn clock(&self) -> LeaseClock {
+        self.clock.clone()
     }
 
     /// Follows the state of the lease.
@@ -208,9 +241,11 @@ impl LeaseEntry {
         };
         let (state, states) = watch::channel(LeaseState::Held);
         let (release, released) = oneshot::channel();
-        let keeper = Keeper { entry: self.clone(), epoch, revision, confirmed: began, state };
+        let clock = LeaseClock::new(began);
+        let shown = clock.clone();
+        let keeper = Keeper { entry: self.clone(), epoch, revision, confirmed: began, clock, state };
         let keeping = tokio::spawn(keeper.run(released));
-        Some(HeldLease { epoch, state: states, keeping, release })
+        Some(HeldLease { epoch, state: states, clock: shown, keeping, release })
     }
 
     async fn write(&self, record: &LeaseRecord, revision: u64) -> Written {
@@ -249,6 +284,7 @@ struct Keeper {
     revision: u64,
     /// When the last successful write began.
     confirmed: Instant,
+    clock: LeaseClock,
     state: watch::Sender<LeaseState>,
 }
 
@@ -293,6 +329,7 @@ impl Keeper {
         match self.entry.write(&record, self.revision).await {
             Written::Done(revision) => {
                 (self.revision, self.confirmed) = (revision, began);
+                self.clock.confirm(began);
                 None
             }
             // An earlier write of this node may have succeeded although its answer was lost.
@@ -324,5 +361,26 @@ impl Keeper {
         if !matches!(self.entry.write(&record, self.revision).await, Written::Done(_)) {
             tracing::warn!("the lease could not be released; another node takes it in {TTL:?}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_confirmed_for_some_seconds_after_each_write() {
+        let clock = LeaseClock::new(Instant::now());
+        let passes = |time| tokio::time::advance(time);
+        passes(HELD_FOR / 2).await;
+        assert!(clock.is_confirmed());
+        let began = Instant::now();
+        passes(HELD_FOR / 2).await;
+        assert!(!clock.is_confirmed());
+        // The write took long, and counts from its beginning.
+        clock.confirm(began);
+        assert!(clock.is_confirmed());
+        passes(HELD_FOR / 2).await;
+        assert!(!clock.is_confirmed());
     }
 }

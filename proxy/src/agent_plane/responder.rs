@@ -87,8 +87,8 @@ impl ClusterDoor<Incoming> {
         let shard = self.shard_of(&request);
         // The holder answers most requests, and its own path has no wait.
         let own = self.roles.of(shard).and_then(|role| match &*role.borrow() {
-            NodeRole::Holder { agents, .. } => Some(Arc::clone(agents)),
-            NodeRole::Restoring | NodeRole::Standby(_) => None,
+            NodeRole::Holder { agents, lease, .. } if lease.is_confirmed() => Some(Arc::clone(agents)),
+            NodeRole::Holder { .. } | NodeRole::Restoring | NodeRole::Standby(_) => None,
         });
         if let Some(agents) = own {
             return agents.answer(without_mark(request), connection).await;
@@ -151,7 +151,11 @@ impl<B: ForwardedBody> ClusterDoor<B> {
         loop {
             let current = role.borrow_and_update().clone();
             let waits_until = match current {
-                NodeRole::Holder { .. } => return Passed::Here(request, current),
+                NodeRole::Holder { ref lease, .. } if lease.is_confirmed() => {
+                    return Passed::Here(request, current);
+                }
+                // Another node may have the shard. This one notices that within a second, and then ends.
+                NodeRole::Holder { .. } => Instant::now() + AGAIN,
                 // The node that forwarded the request has an old view, and tries again.
                 NodeRole::Standby(_) if was_forwarded => return Passed::NoHolder,
                 NodeRole::Restoring | NodeRole::Standby(None) => ends,

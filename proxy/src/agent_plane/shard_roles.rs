@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use http::uri::Authority;
+use rolltap_cluster::lease::LeaseClock;
 use tokio::sync::watch;
 
 use super::AgentPlane;
@@ -18,6 +19,8 @@ pub(crate) enum NodeRole {
         agents: Arc<AgentPlane>,
         /// The admin plane.
         admin: Router,
+        /// Shows whether the shard is still that of this node.
+        lease: LeaseClock,
     },
     /// This node has the lease of the shard, and reads the captures. Requests wait for it.
     Restoring,

@@ -244,6 +244,7 @@ impl RunningNode {
         role.send_replace(NodeRole::Holder {
             agents: Arc::clone(&held.core.agent_plane),
             admin: held.core.admin_router.clone(),
+            lease: lease.clock(),
         });
         observe(held.status());
         tokio::select! {

@@ -69,13 +69,12 @@ pub(super) fn router(door: ClusterDoor<Body>) -> Router {
 async fn answer(State(admin): State<AdminDoor>, request: Request) -> Response {
     let count = admin.count();
     let own = admin.door.roles().own_or_first();
-    if !admin.holds(own) {
-        match request.uri().path() {
-            // Probes ask about this process, and not about the holder.
-            "/healthz" => return "ok\n".into_response(),
-            "/readyz" => return admin.readiness(),
-            _ => {}
-        }
+    // Probes and scrapers ask about this process, and not about the holder of a shard.
+    match (request.uri().path(), admin.held(own)) {
+        ("/healthz" | "/readyz" | "/metrics", Some(plane)) => return answer_of(plane, request).await,
+        ("/healthz", None) => return "ok\n".into_response(),
+        ("/readyz", None) => return admin.readiness(),
+        _ => {}
     }
     if count == ShardCount::ONE {
         return admin.ask(0, request).await;
@@ -109,10 +108,12 @@ impl AdminDoor {
         0..self.count().get()
     }
 
-    /// Whether this node holds the shard.
-    fn holds(&self, shard: u32) -> bool {
-        let role = self.door.roles().of(shard);
-        role.is_some_and(|role| matches!(*role.borrow(), NodeRole::Holder { .. }))
+    /// The admin plane of a shard that this node holds, also if its lease is not confirmed at present.
+    fn held(&self, shard: u32) -> Option<Router> {
+        match &*self.door.roles().of(shard)?.borrow() {
+            NodeRole::Holder { admin, .. } => Some(admin.clone()),
+            NodeRole::Restoring | NodeRole::Standby(_) => None,
+        }
     }
 
     /// A node without a shard is ready if it knows a node for each shard.
@@ -136,12 +137,14 @@ impl AdminDoor {
     /// Returns the answer of a shard. Waits if no node holds it.
     async fn ask(&self, shard: u32, request: Request) -> Response {
         let of_shard = self.door.roles().of(shard).map(|role| role.borrow().clone());
-        if let Some(NodeRole::Holder { admin, .. }) = of_shard {
-            return own(admin, without_mark(request)).await;
+        if let Some(NodeRole::Holder { admin, lease, .. }) = of_shard
+            && lease.is_confirmed()
+        {
+            return answer_of(admin, without_mark(request)).await;
         }
         match self.door.pass(shard, request, |holder| holder.admin.clone()).await {
             Passed::Answer(answer) => answer.map(Body::new).into_response(),
-            Passed::Here(request, NodeRole::Holder { admin, .. }) => own(admin, *request).await,
+            Passed::Here(request, NodeRole::Holder { admin, .. }) => answer_of(admin, *request).await,
             Passed::Here(..) | Passed::NoHolder => unavailable(format!(
                 "no node of the cluster holds shard {shard} at present; repeat the request"
             )),
@@ -219,7 +222,7 @@ impl From<AdminError> for Refusal {
     }
 }
 
-async fn own(admin: Router, request: Request) -> Response {
+async fn answer_of(admin: Router, request: Request) -> Response {
     match admin.oneshot(request).await {
         Ok(answer) => answer,
         Err(error) => match error {},
