@@ -1,9 +1,10 @@
 //! Connections, nodes and logs of the tests.
 
 use std::convert::Infallible;
+use std::time::{Duration, Instant};
 
 use rolltap_cluster::lease::{self, Candidacy, HeldLease, LeaseView, Node};
-use rolltap_cluster::log::{LogEntry, ShardLog};
+use rolltap_cluster::log::{LogEntry, LogError, ShardLog};
 use rolltap_cluster::publisher::Publisher;
 use rolltap_cluster::{Cluster, ClusterSettings, Member};
 use rolltap_testing::{NatsServers, limit};
@@ -34,17 +35,27 @@ pub(crate) async fn acquired(cluster: &Cluster, number: u128) -> HeldLease {
     lease::acquire(cluster, 0, &node(number), &Candidacy::default(), &view).await
 }
 
-/// Claims the log. Returns the bytes of all segments, one after the other.
+/// Claims the log. Returns the bytes of all segments, one after the other. Repeats that while NATS elects a leader, as a node
+/// does.
 pub(crate) async fn claimed(cluster: &Cluster, epoch: u64) -> (Publisher, Vec<u8>) {
-    let mut bytes = Vec::new();
-    let log = ShardLog::open(cluster, 0).await.unwrap();
-    let publisher = Publisher::claim::<Infallible>(log, epoch, |_, entry| {
-        if let LogEntry::Append { bytes: more, .. } = entry {
-            bytes.extend_from_slice(&more);
+    let deadline = Instant::now() + limit(60);
+    loop {
+        let mut bytes = Vec::new();
+        let log = ShardLog::open(cluster, 0).await.unwrap();
+        let claim = Publisher::claim::<Infallible>(log, epoch, |_, entry| {
+            if let LogEntry::Append { bytes: more, .. } = entry {
+                bytes.extend_from_slice(&more);
+            }
+            Ok(())
+        });
+        match claim.await {
+            Ok(publisher) => return (publisher, bytes),
+            Err(LogError::Cluster(_)) if Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            Err(error) => panic!("{error}"),
         }
-        Ok(())
-    });
-    (publisher.await.unwrap(), bytes)
+    }
 }
 
 pub(crate) async fn stored(publisher: &Publisher, number: u64) {
