@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use futures_util::{StreamExt, stream};
 use rolltap_rollout::call::{Call, CallStatus};
 use serde_json::Value;
 
@@ -13,6 +14,9 @@ use super::upstream::Sent;
 
 /// The number of settled trials to verify again.
 const AGAIN: usize = 20;
+
+/// The number of trials that are verified at the same time.
+const AT_ONCE: usize = 8;
 
 /// The broken promises about one trial, or about several.
 pub(crate) struct Verdict {
@@ -76,14 +80,19 @@ pub(crate) async fn trials(world: &World, admin: &str, chance: &mut Chance, ever
         false => (0..AGAIN).filter_map(|_| few(chance)).collect(),
     };
     let mut all = Verdict { breaches: world.complaints(), partial: 0, unseen: 0 };
-    for book in live.iter().chain(&again) {
+    let verified = live.iter().chain(&again).map(async |book: &Book| {
         let verdict = trial(world, admin, book).await;
+        let page = book.page();
+        if page.is_settled {
+            world.upstream.forget(page.number);
+        }
+        verdict
+    });
+    let mut verdicts = stream::iter(verified).buffer_unordered(AT_ONCE);
+    while let Some(verdict) = verdicts.next().await {
         all.breaches.extend(verdict.breaches);
         all.partial += verdict.partial;
         all.unseen += verdict.unseen;
-        if book.page().is_settled {
-            world.upstream.forget(book.page().number);
-        }
     }
     all
 }
