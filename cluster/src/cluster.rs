@@ -1,6 +1,7 @@
 //! The connection to NATS, and the record that identifies a cluster.
 
 mod connection;
+pub(crate) mod entry;
 mod settings;
 
 use std::fmt;

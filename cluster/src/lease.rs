@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_nats::jetstream::kv::{CreateErrorKind, Entry, Operation, Store, UpdateErrorKind};
+use async_nats::jetstream::kv::{Entry, Operation, Store};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 use uuid::Uuid;
 
+use crate::cluster::entry::{self, Written};
 use crate::cluster::{Cluster, json};
 
 /// A lease whose entry does not change for this time can be taken.
@@ -218,26 +219,16 @@ struct LeaseEntry {
     node: Node,
 }
 
-/// The result of a conditional write.
-enum Written {
-    /// The entry has this revision.
-    Done(u64),
-    /// Another revision came before.
-    Conflict,
-    /// Unknown: NATS did not answer.
-    Unknown,
-}
-
 impl LeaseEntry {
     /// Takes the lease if its entry still has this revision.
     async fn take(&self, revision: u64, epoch: u64) -> Option<HeldLease> {
         let began = Instant::now();
         let record = LeaseRecord { epoch, holder: Some(self.node.clone()) };
         let revision = match self.write(&record, revision).await {
-            Written::Done(revision) => revision,
-            Written::Conflict => return None,
+            Ok(Written::Done(revision)) => revision,
+            Ok(Written::Conflict) => return None,
             // The write may have succeeded although its answer was lost.
-            Written::Unknown => self.own_revision(epoch).await?,
+            Err(_) => self.own_revision(epoch).await?,
         };
         let (state, states) = watch::channel(LeaseState::Held);
         let (release, released) = oneshot::channel();
@@ -248,20 +239,9 @@ impl LeaseEntry {
         Some(HeldLease { epoch, state: states, clock: shown, keeping, release })
     }
 
-    async fn write(&self, record: &LeaseRecord, revision: u64) -> Written {
-        let value = json(record);
-        if revision == 0 {
-            return match timeout(PATIENCE, self.bucket.create(&self.key, value)).await {
-                Ok(Ok(revision)) => Written::Done(revision),
-                Ok(Err(error)) if error.kind() == CreateErrorKind::AlreadyExists => Written::Conflict,
-                Ok(Err(_)) | Err(_) => Written::Unknown,
-            };
-        }
-        match timeout(PATIENCE, self.bucket.update(&self.key, value, revision)).await {
-            Ok(Ok(revision)) => Written::Done(revision),
-            Ok(Err(error)) if error.kind() == UpdateErrorKind::WrongLastRevision => Written::Conflict,
-            Ok(Err(_)) | Err(_) => Written::Unknown,
-        }
+    /// Fails if the write may or may not have succeeded.
+    async fn write(&self, record: &LeaseRecord, revision: u64) -> Result<Written, String> {
+        entry::write(&self.bucket, &self.key, json(record), revision, PATIENCE).await
     }
 
     /// Returns the revision of the entry if it is this node's in this epoch.
@@ -327,14 +307,14 @@ impl Keeper {
         let began = Instant::now();
         let record = LeaseRecord { epoch: self.epoch, holder: Some(self.entry.node.clone()) };
         match self.entry.write(&record, self.revision).await {
-            Written::Done(revision) => {
+            Ok(Written::Done(revision)) => {
                 (self.revision, self.confirmed) = (revision, began);
                 self.clock.confirm(began);
                 None
             }
             // An earlier write of this node may have succeeded although its answer was lost.
-            Written::Conflict => self.look().await,
-            Written::Unknown => None,
+            Ok(Written::Conflict) => self.look().await,
+            Err(_) => None,
         }
     }
 
@@ -358,7 +338,7 @@ impl Keeper {
 
     async fn release(&self) {
         let record = LeaseRecord { epoch: self.epoch, holder: None };
-        if !matches!(self.entry.write(&record, self.revision).await, Written::Done(_)) {
+        if !matches!(self.entry.write(&record, self.revision).await, Ok(Written::Done(_))) {
             tracing::warn!("the lease could not be released; another node takes it in {TTL:?}");
         }
     }

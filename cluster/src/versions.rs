@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream::kv::{CreateErrorKind, Operation, Store, UpdateErrorKind};
+use async_nats::jetstream::kv::{Operation, Store};
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
+use crate::cluster::entry::{self, Written};
 use crate::cluster::{Cluster, ClusterError, json};
 
 /// The key of the labels.
@@ -80,8 +81,10 @@ impl VersionNumbers {
                 return Ok(number);
             }
             let number = labels.add(label, by);
-            if self.write(&labels, revision).await? {
-                return Ok(number);
+            let written = entry::write(self.bucket(), KEY, json(&labels), revision, PATIENCE).await;
+            match written.map_err(|reason| self.cluster.refused(NUMBER, &reason, ""))? {
+                Written::Done(_) => return Ok(number),
+                Written::Conflict => {}
             }
             // A NATS server that is behind may have answered the read.
             tokio::time::sleep(AGAIN).await;
@@ -92,7 +95,8 @@ impl VersionNumbers {
     /// Reads the labels and their revision, 0 if there are none.
     async fn read(&self) -> Result<(Labels, u64), ClusterError> {
         let read = timeout(PATIENCE, self.bucket().entry(KEY)).await;
-        let entry = read.map_err(|_| self.silent())?;
+        let silent = |_| self.cluster.refused(NUMBER, &format!("no answer in {PATIENCE:?}"), "");
+        let entry = read.map_err(silent)?;
         let entry = entry.map_err(|error| self.cluster.refused(NUMBER, &error, ""))?;
         let Some(entry) = entry else { return Ok((Labels::default(), 0)) };
         if entry.operation != Operation::Put {
@@ -105,31 +109,8 @@ impl VersionNumbers {
         Ok((labels, entry.revision))
     }
 
-    /// Writes the labels. Returns false if another node wrote meanwhile.
-    async fn write(&self, labels: &Labels, revision: u64) -> Result<bool, ClusterError> {
-        let (bucket, value) = (self.bucket(), json(labels));
-        if revision == 0 {
-            return match timeout(PATIENCE, bucket.create(KEY, value)).await {
-                Ok(Ok(_)) => Ok(true),
-                Ok(Err(error)) if error.kind() == CreateErrorKind::AlreadyExists => Ok(false),
-                Ok(Err(error)) => Err(self.cluster.refused(NUMBER, &error, "")),
-                Err(_) => Err(self.silent()),
-            };
-        }
-        match timeout(PATIENCE, bucket.update(KEY, value, revision)).await {
-            Ok(Ok(_)) => Ok(true),
-            Ok(Err(error)) if error.kind() == UpdateErrorKind::WrongLastRevision => Ok(false),
-            Ok(Err(error)) => Err(self.cluster.refused(NUMBER, &error, "")),
-            Err(_) => Err(self.silent()),
-        }
-    }
-
     fn bucket(&self) -> &Store {
         self.cluster.bucket()
-    }
-
-    fn silent(&self) -> ClusterError {
-        self.cluster.refused(NUMBER, &format!("no answer in {PATIENCE:?}"), "")
     }
 }
 

@@ -10,9 +10,10 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 
 use super::key::TrialKey;
-use super::queue::{WorkError, WorkKind, WorkQueue, Written, stored};
+use super::queue::{WorkError, WorkKind, WorkQueue, stored};
 use super::state::TrialState;
 use super::worker::WorkerId;
+use crate::cluster::entry::Written;
 
 /// The time for which a request waits for offers.
 const WAIT: Duration = Duration::from_secs(5);

@@ -10,10 +10,11 @@ use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use super::key::TrialKey;
-use super::queue::{Stored, WorkError, WorkQueue, Written};
+use super::queue::{Stored, WorkError, WorkQueue};
 use super::seen::{SILENCE, Seen, lock};
 use super::state::TrialState;
 use super::worker::{BEAT, WorkerRecord};
+use crate::cluster::entry::Written;
 
 /// The time between two looks at the workers.
 const LOOK: Duration = Duration::from_secs(2);

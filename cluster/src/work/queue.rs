@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::{ConsumerInfoError, ConsumerInfoErrorKind};
-use async_nats::jetstream::kv::{self, CreateErrorKind, Entry, Operation, Store, UpdateErrorKind};
+use async_nats::jetstream::kv::{self, Entry, Operation, Store};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream;
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::key::TrialKey;
 use super::state::TrialState;
+use crate::cluster::entry::{self, Written};
 use crate::cluster::{Cluster, ClusterError, json};
 
 /// The time in which NATS must answer a request.
@@ -122,14 +123,6 @@ pub struct WorkQueue {
 pub(super) struct Stored {
     pub(super) state: TrialState,
     pub(super) revision: u64,
-}
-
-/// The result of a conditional write.
-pub(super) enum Written {
-    /// The entry has this revision.
-    Done(u64),
-    /// The entry has another revision than expected.
-    Conflict,
 }
 
 impl WorkQueue {
@@ -251,23 +244,8 @@ impl WorkQueue {
         state: &TrialState,
         revision: u64,
     ) -> Result<Written, WorkError> {
-        let (name, value) = (key.to_string(), json(state));
-        let failed = |reason: &dyn fmt::Display| WorkError::nats("write the state of a trial", reason);
-        let written = if revision == 0 {
-            match timeout(PATIENCE, Box::pin(self.bucket.create(&name, value))).await {
-                Ok(Ok(revision)) => Ok(Written::Done(revision)),
-                Ok(Err(error)) if error.kind() == CreateErrorKind::AlreadyExists => Ok(Written::Conflict),
-                Ok(Err(error)) => Err(failed(&error)),
-                Err(_) => Err(failed(&"no answer")),
-            }
-        } else {
-            match timeout(PATIENCE, Box::pin(self.bucket.update(&name, value, revision))).await {
-                Ok(Ok(revision)) => Ok(Written::Done(revision)),
-                Ok(Err(error)) if error.kind() == UpdateErrorKind::WrongLastRevision => Ok(Written::Conflict),
-                Ok(Err(error)) => Err(failed(&error)),
-                Err(_) => Err(failed(&"no answer")),
-            }
-        };
+        let written = entry::write(&self.bucket, &key.to_string(), json(state), revision, PATIENCE).await;
+        let written = written.map_err(|reason| WorkError::nats("write the state of a trial", &reason));
         match written {
             // An earlier attempt may have succeeded although its answer was lost.
             Ok(Written::Conflict) | Err(_) => match self.read(key).await {

@@ -1,7 +1,7 @@
 //! The process `rolltap worker`: takes trials from the queue of a cluster and runs them on this host.
 //!
 //! [`take`] takes trials while slots are free, [`trial`] runs one and hands it over, [`jobs`] has what the trials of a job
-//! share, and [`dir`] the files of this process. A worker that is told to stop ends what it has. A worker that is killed is
+//! share, and [`dir`] the files of this process. A worker that gets a signal ends what it has. A worker that is killed is
 //! silent, and the job begins other attempts elsewhere.
 
 mod dir;

@@ -39,7 +39,7 @@ impl TrialKey {
     pub(crate) fn generate() -> Result<Self, getrandom::Error> {
         let mut secret = [0; SECRET_BYTES];
         getrandom::fill(&mut secret)?;
-        Ok(Self(secret.iter().fold(PREFIX.to_owned(), |key, byte| key + &format!("{byte:02x}"))))
+        Ok(Self::of_secret(secret))
     }
 
     /// Derives a key from a secret. Each number gives another key.
@@ -47,7 +47,11 @@ impl TrialKey {
         let mut digest = Sha256::new_with_prefix(b"rolltap trial key");
         digest.update(number.to_be_bytes());
         digest.update(secret);
-        Self(digest.finalize().iter().fold(PREFIX.to_owned(), |key, byte| key + &format!("{byte:02x}")))
+        Self::of_secret(digest.finalize().into())
+    }
+
+    fn of_secret(secret: [u8; SECRET_BYTES]) -> Self {
+        Self(secret.iter().fold(PREFIX.to_owned(), |key, byte| key + &format!("{byte:02x}")))
     }
 
     /// Parses a key that has the form of generated keys. Returns `None` for other text.

@@ -107,14 +107,14 @@ impl AdminDoor {
     }
 }
 
-/// How much an answer says about a trial whose shard is not known, in ascending order.
+/// What an answer shows about a trial whose shard is not known, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     /// The shard does not know the key of the trial, or denies the token.
     Denied,
     /// The shard does not have the trial.
     NotHere,
-    /// The shard may have the trial, and cannot say so.
+    /// The shard cannot answer at present, and may have the trial.
     Unavailable,
     /// The answer of the shard that has the trial.
     Final,
