@@ -51,6 +51,11 @@ impl S3Server {
         format!("{scheme}://127.0.0.1:{}", self.port)
     }
 
+    /// The port of the server.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The environment variables with which a client reaches the server.
     pub fn variables(&self) -> [(&'static str, String); 4] {
         [

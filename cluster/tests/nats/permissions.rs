@@ -8,7 +8,7 @@ use rolltap_cluster::work::{
     ClaimState, Heartbeat, JobMonitor, TrialKey, TrialState, WorkKind, WorkQueue, WorkerId, WorkerRecord,
 };
 use rolltap_cluster::{Cluster, ClusterSettings, connect, connect_to_existing};
-use rolltap_testing::{NatsServers, TestAuthority, limit};
+use rolltap_testing::{NatsServers, NatsSetup, TestAuthority, limit};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
@@ -29,7 +29,8 @@ fn servers_with(more: &[&str]) -> NatsServers {
         ("NATS_COORDINATOR_PASSWORD", "of-coordinator"),
         ("NATS_WORKER_PASSWORD", "of-worker"),
     ];
-    NatsServers::start_with_variables(1, &[&["-c", file], more].concat(), &passwords)
+    let arguments = [&["-c", file], more].concat();
+    NatsServers::start_as(&NatsSetup { arguments: &arguments, variables: &passwords, ..NatsSetup::of(1) })
 }
 
 fn settings_of(servers: &NatsServers, role: &str) -> ClusterSettings {
