@@ -21,11 +21,18 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::Instant;
 use tokio_util::io::StreamReader;
 
+mod greeting;
+
+pub(crate) use greeting::Greeter;
+
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time between two reads, not the time of the whole answer: the rollout of a long trial may take longer.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long requests are retried while the proxy is unreachable or cannot write. It may be restarting.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the parts of a cluster wait for a proxy that is away. A proxy that a person must start again may take minutes, and a
+/// part that gives up costs each of its trials an attempt.
+pub(crate) const CLUSTER_PATIENCE: Duration = Duration::from_secs(300);
 /// The wait before the first retry. Each further wait is twice as long, up to `LONGEST_WAIT`.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
@@ -158,23 +165,6 @@ impl AdminClient {
     #[must_use]
     pub fn waiting_for(self, patience: Duration) -> Self {
         Self { patience, ..self }
-    }
-
-    /// Checks that the proxy is reachable and accepts the token, which needs the role `read`. Does not retry: an error at
-    /// the first request usually means a wrong address.
-    pub async fn greet(&self) -> Result<(), AdminError> {
-        let (request, name) = self.request::<()>(Method::GET, "/v1/upstreams", None);
-        send(request, &name).await.map(drop)
-    }
-
-    /// Checks that the proxy is reachable and that the token is valid, for a client that needs no role `read`. Does not
-    /// retry.
-    pub(crate) async fn greet_without_reading(&self) -> Result<(), AdminError> {
-        match self.greet().await {
-            // An invalid token is a 401. A client without a token is refused for another reason than its roles.
-            Err(AdminError::Refused { status: 403, .. }) if self.token.is_some() => Ok(()),
-            greeted => greeted,
-        }
     }
 
     /// Opens a trial. Does not retry after a broken connection if the trial has no idempotency key, since it might already be

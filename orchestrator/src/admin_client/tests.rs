@@ -4,6 +4,7 @@ use rolltap_proxy::api::{OpeningSecret, TrialState};
 use rolltap_proxy::{AdminRole, NewAdminToken, RunningProxy, Settings, TokenName};
 use rolltap_rollout::ids::TaskId;
 use rolltap_testing::limit;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
 
@@ -173,6 +174,26 @@ async fn a_proxy_that_is_being_started_is_waited_for() {
     let (opened, admin) = asked.await.unwrap();
     assert_eq!(admin.seal(&opened.unwrap().trial_id).await.unwrap().state, TrialState::Sealed);
     second.shutdown(limit(5)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_part_of_a_cluster_waits_until_a_node_is_ready() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let admin = AdminClient::new(&format!("http://{at}"), None).unwrap();
+    let greeting = tokio::spawn(async move { admin.greet_once_present(Greeter::Reader).await });
+    let (mut connection, _) = listener.accept().await.unwrap();
+    // A connection that is closed with unread bytes breaks, and with it the answer.
+    assert!(connection.read(&mut [0; 4096]).await.unwrap() > 0);
+    let busy = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    connection.write_all(busy.as_bytes()).await.unwrap();
+    drop((connection, listener));
+    let data = tempfile::tempdir().unwrap();
+    let nobody = vec!["http://127.0.0.1:9".parse().unwrap()];
+    let settings = Settings { admin: at, ..Settings::on_loopback(nobody, data.path().join("data")) };
+    let proxy = rolltap_proxy::start(settings).await.unwrap();
+    greeting.await.unwrap().unwrap();
+    proxy.shutdown(limit(5)).await.unwrap();
 }
 
 /// The server never answers, so the client cannot know whether the request was executed.

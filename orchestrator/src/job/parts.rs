@@ -63,7 +63,12 @@ impl JobParts {
         let place =
             TrialHost::connect(&settings, first, (&label, &dir), records, progress.activities()).await?;
         let traces = settings.traces.clone();
-        let extras = ProxyExtras { traces, served, admits_trials: settings.auto_concurrency };
+        let extras = ProxyExtras {
+            traces,
+            served,
+            admits_trials: settings.auto_concurrency,
+            is_of_cluster: settings.cluster.is_some(),
+        };
         let started = JobProxy::start(settings.proxy, place.bind_address(), dir.data(), extras).await;
         let (proxy, admin, published) = match started {
             Ok(started) => started,

@@ -11,14 +11,14 @@ use tokio::sync::watch;
 use super::parts::ServedAdmin;
 use super::preflight::{self, PreflightError};
 use super::{JobError, JobSettings, ProxyChoice, PublicPlace};
-use crate::admin_client::AdminClient;
+use crate::admin_client::{AdminClient, CLUSTER_PATIENCE, Greeter};
 use crate::failure::chain;
 use crate::trial::{JobAgent, PublishedPlane};
 
 /// The time for calls to drain at the end of a job. Every trial is sealed by then.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// What an embedded proxy has beyond capture.
+/// What a proxy of a job has beyond capture.
 #[derive(Debug, Default)]
 pub(super) struct ProxyExtras {
     /// Where the spans of calls go. `None` makes no spans.
@@ -27,6 +27,8 @@ pub(super) struct ProxyExtras {
     pub(super) served: Option<ServedAdmin>,
     /// Whether the proxy decides which trials may open.
     pub(super) admits_trials: bool,
+    /// Whether an external proxy belongs to a cluster. The job waits for it, as all parts of a cluster do.
+    pub(super) is_of_cluster: bool,
 }
 
 pub(super) enum JobProxy {
@@ -93,7 +95,12 @@ impl JobProxy {
             ProxyChoice::External { admin_url, token, tls } => {
                 let admin = AdminClient::with_tls(&admin_url, token, &tls)?;
                 // An unreachable or incompatible proxy must fail the job before any trial.
-                admin.greet().await?;
+                if !extras.is_of_cluster {
+                    admin.greet().await?;
+                    return Ok((Self::External, admin, None));
+                }
+                let admin = admin.waiting_for(CLUSTER_PATIENCE);
+                admin.greet_once_present(Greeter::Reader).await?;
                 return Ok((Self::External, admin, None));
             }
             ProxyChoice::Embedded { upstreams, public } => (upstreams, public),
@@ -102,7 +109,7 @@ impl JobProxy {
             Some(PublicPlace { listen, url, tls }) => (vec![listen], Some(url), tls),
             None => (reached_from_here(reachable_at), None, None),
         };
-        let ProxyExtras { traces, served, admits_trials } = extras;
+        let ProxyExtras { traces, served, admits_trials, is_of_cluster: _ } = extras;
         let addresses = upstreams.authorized()?;
         let on_loopback = Settings::on_loopback(addresses, data_dir);
         let pool = PoolSettings {

@@ -12,7 +12,6 @@ mod trial;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use rolltap_cluster::work::{Heartbeat, WorkError, WorkQueue, WorkerId, WorkerRecord};
@@ -25,17 +24,10 @@ use tokio_util::task::TaskTracker;
 use self::dir::WorkerDir;
 pub use self::dir::WorkerDirError;
 use self::jobs::OpenJobs;
-use crate::admin_client::{AdminClient, AdminError};
+use crate::admin_client::{AdminClient, AdminError, CLUSTER_PATIENCE, Greeter};
 use crate::common::cancellation::Cancellation;
 use crate::environment::{EnvironmentError, EnvironmentKind, Host, JobLabel};
-use crate::failure::chain;
 use crate::trial::runner::workers::{WorkObjects, WorkerCluster, kind_of};
-
-/// How long the trials of a worker wait for a proxy that is away. A proxy that a person must start again may take minutes, and
-/// a worker that gives up costs each of its trials an attempt.
-const PROXY_PATIENCE: Duration = Duration::from_secs(300);
-/// The pause before the proxy is asked again.
-const AGAIN: Duration = Duration::from_secs(2);
 
 /// The settings of a worker.
 #[derive(Debug)]
@@ -162,8 +154,8 @@ async fn start(
         return Err(WorkerError::Harbor);
     }
     let dir = WorkerDir::claim(dir)?;
-    let admin = AdminClient::with_tls(&admin_url, token, &tls)?.waiting_for(PROXY_PATIENCE);
-    greet(&admin).await?;
+    let admin = AdminClient::with_tls(&admin_url, token, &tls)?.waiting_for(CLUSTER_PATIENCE);
+    admin.greet_once_present(Greeter::Worker).await?;
     for &kind in &environments {
         // A missing engine is an error now, and what a dead worker of this host left is removed.
         let host = Host::connect(kind, &JobLabel::new(&name)).await;
@@ -202,22 +194,6 @@ async fn start(
         broken: OnceLock::new(),
     };
     Ok((Arc::new(worker), environments))
-}
-
-/// Waits until the proxy answers. The parts of a cluster start in any order.
-async fn greet(admin: &AdminClient) -> Result<(), AdminError> {
-    let mut is_first = true;
-    loop {
-        match admin.greet_without_reading().await {
-            Err(error) if error.is_of_an_absent_proxy() => {
-                if std::mem::take(&mut is_first) {
-                    tracing::warn!(error = chain(&error), "waiting for the proxy");
-                }
-            }
-            greeted => return greeted,
-        }
-        tokio::time::sleep(AGAIN).await;
-    }
 }
 
 /// Ends a worker that takes no further trial, after its trials have ended.
