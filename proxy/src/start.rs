@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
-use self::core::{Core, Foundation, recover};
+use self::core::{Core, Foundation, Predecessor, recover};
 pub use self::node::{NodeError, NodeSettings, NodeStatus, RunningNode, start_node};
 use self::sockets::{Serving, Sockets};
 use crate::admin_plane::audit::AuditLogError;
@@ -99,7 +99,8 @@ async fn start_all(settings: Settings) -> Result<RunningProxy, StartError> {
     let foundation = Foundation::lay(&settings)?;
     let (draining, stopped) = (foundation.draining.clone(), foundation.stopped.clone());
     let metrics = Arc::clone(&foundation.metrics);
-    let recovered = recover(Store::open(&settings.data_dir, settings.store)?, None).await?;
+    let recovered =
+        recover(Store::open(&settings.data_dir, settings.store)?, Predecessor::Process, None).await?;
     let sockets = Sockets::bind(&settings, &metrics).await?;
     let core = Core::start(settings, Shard::ONLY, recovered, foundation, sockets.default_url())?;
     let (agent_addrs, admin_addr) = (sockets.agent_addrs.clone(), sockets.admin_addr);

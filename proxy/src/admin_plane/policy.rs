@@ -10,7 +10,8 @@ use rolltap_cluster::versions::NamedBy;
 use super::AdminPlane;
 use super::error::AdminError;
 use crate::api::{PausePolicy, PolicyStatus, PolicyVersion, SetPolicy};
-use crate::store::{self, Event};
+use crate::common::clock;
+use crate::store::{self, Event, Pause, StoreError};
 use crate::upstream::policy::Version;
 
 pub(super) async fn status(State(plane): State<Arc<AdminPlane>>) -> Json<PolicyStatus> {
@@ -41,8 +42,8 @@ pub(super) async fn pause(
     body: Result<Option<Json<PausePolicy>>, JsonRejection>,
 ) -> Result<Json<PolicyStatus>, AdminError> {
     let Json(asked) = body?.unwrap_or_default();
-    let began = plane.lifecycle.upstream.policy().pause();
-    plane.note(began).await;
+    let pause = plane.lifecycle.upstream.policy().pause();
+    plane.note(pause).await?;
     // Calls are held before the wait, so that none can start in between.
     if asked.wait {
         plane.lifecycle.upstream.load().ended().await;
@@ -50,18 +51,29 @@ pub(super) async fn pause(
     Ok(Json(plane.policy_status()))
 }
 
-pub(super) async fn resume(State(plane): State<Arc<AdminPlane>>) -> Json<PolicyStatus> {
-    let ended = plane.lifecycle.upstream.policy().resume();
-    plane.note(ended).await;
-    Json(plane.policy_status())
+pub(super) async fn resume(State(plane): State<Arc<AdminPlane>>) -> Result<Json<PolicyStatus>, AdminError> {
+    let policy = plane.lifecycle.upstream.policy();
+    if let Some(pause) = policy.current_pause() {
+        // The record comes first: a request that failed can then be repeated.
+        plane.note(Pause { ended_at: Some(clock::now()), ..pause }).await?;
+        policy.resume();
+    }
+    Ok(Json(plane.policy_status()))
 }
 
 impl AdminPlane {
-    /// Records the beginning or the end of a pause. A pause takes effect even if the store cannot write.
-    async fn note(&self, change: Option<Event>) {
-        if let Some(event) = change {
-            self.lifecycle.store.note(event).await;
+    /// Records the beginning or the end of a pause.
+    ///
+    /// # Errors
+    /// The store of a shard cannot write, so the next holder would not know of the change. Without a cluster, the change takes
+    /// effect even then.
+    async fn note(&self, pause: Pause) -> Result<(), StoreError> {
+        let (store, event) = (&self.lifecycle.store, Event::Paused(pause));
+        if self.lifecycle.upstream.policy().is_of_shard() {
+            return store.append(event).await;
         }
+        store.note(event).await;
+        Ok(())
     }
 
     fn policy_status(&self) -> PolicyStatus {

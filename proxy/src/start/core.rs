@@ -178,14 +178,27 @@ pub(super) struct Recovered {
     policy: Arc<Policy>,
 }
 
-/// Restores the trials, the feed and the policy versions from the captures. Calls that were in flight when the
-/// last process ended get a record.
+/// The process whose captures this one continues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Predecessor {
+    /// An earlier process of this proxy. Its pause ended with it.
+    Process,
+    /// The previous holder of a shard. Its pause continues, because the trainer may be loading weights at this moment.
+    Holder,
+}
+
+/// Restores the trials, the feed and the policy from the captures. Calls that were in flight when the predecessor ended get a
+/// record.
 ///
 /// `numbers` numbers the versions of a cluster of several shards.
 pub(super) async fn recover(
     mut opened: OpenedStore,
+    predecessor: Predecessor,
     numbers: Option<VersionNumbers>,
 ) -> Result<Recovered, StoreError> {
+    if predecessor == Predecessor::Process {
+        opened.end_pause().await?;
+    }
     opened.note_interrupted().await?;
     let kept: Vec<_> = opened.trials.iter().map(KeptTrial::of).collect();
     let ledger = Ledger::retold(&kept, &opened.closed_groups, opened.last_sequence, opened.forgotten_through);
@@ -193,10 +206,11 @@ pub(super) async fn recover(
     let trials = Arc::new(restored(opened.trials));
     tokio::spawn(forget(opened.forgotten, Arc::clone(&feed), Arc::clone(&trials)));
     let policy = Policy::restored(&opened.policy);
-    let policy = Arc::new(match numbers {
-        Some(numbers) => policy.numbered_by(numbers),
-        None => policy,
-    });
+    let policy = match predecessor {
+        Predecessor::Process => policy,
+        Predecessor::Holder => policy.of_shard(numbers, opened.pause),
+    };
+    let policy = Arc::new(policy);
     Ok(Recovered { store: opened.store, thread: opened.thread, trials, feed, wakes, policy })
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct OpenedStore {
     /// The highest number of a completion or closing.
     pub(crate) last_sequence: u64,
     /// The pause in which the previous process ended. `None` if there was none.
-    pub(super) pause: Option<Pause>,
+    pub(crate) pause: Option<Pause>,
     pub(super) unfinished: Vec<Unfinished>,
 }
 
@@ -165,13 +165,15 @@ impl Store {
 }
 
 impl OpenedStore {
-    /// Records each call that was in flight when the previous process ended as interrupted, and the end of its pause.
+    /// Records the end of the pause in which the previous process ended.
+    pub(crate) async fn end_pause(&mut self) -> Result<(), StoreError> {
+        let Some(pause) = self.pause.take() else { return Ok(()) };
+        let ended = Pause { ended_at: Some(clock::now()), ..pause };
+        self.store.append(Event::Paused(ended)).await
+    }
+
+    /// Records each call that was in flight when the previous process ended as interrupted.
     pub(crate) async fn note_interrupted(&mut self) -> Result<(), StoreError> {
-        if let Some(pause) = self.pause.take() {
-            // A process starts without a pause.
-            let ended = Pause { ended_at: Some(clock::now()), ..pause };
-            self.store.append(Event::Paused(ended)).await?;
-        }
         for Unfinished { trial_id, call_id, at } in self.unfinished.drain(..) {
             let call = Call::interrupted(call_id, trial_id, at, clock::now());
             self.store.append(Event::Call(CallEntry { call: Arc::new(call), told: None })).await?;

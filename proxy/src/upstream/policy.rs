@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use jiff::Timestamp;
 use rolltap_cluster::ClusterError;
 use rolltap_cluster::versions::{NamedBy, VersionNumbers};
 use tokio::sync::watch;
@@ -17,9 +16,11 @@ use crate::store::{Durable, Event, Pause, PolicyChange, QueueSlot};
 pub(crate) struct Policy {
     /// Numbers the versions of all shards. `None` without a cluster of several shards.
     numbers: Option<VersionNumbers>,
+    /// Whether pauses outlive this process, because another node takes its shard over.
+    is_of_shard: bool,
     state: Mutex<PolicyState>,
-    /// The beginning of the current pause. `None` if calls may go upstream.
-    paused: watch::Sender<Option<Timestamp>>,
+    /// The current pause. `None` if calls may go upstream.
+    paused: watch::Sender<Option<Pause>>,
     /// The ordinal of the current version.
     version: watch::Sender<i32>,
 }
@@ -68,12 +69,24 @@ impl Policy {
             state.is_set = change.is_set;
         }
         let version = watch::Sender::new(ordinal(state.current));
-        Self { numbers: None, state: Mutex::new(state), paused: watch::Sender::new(None), version }
+        let paused = watch::Sender::new(None);
+        Self { numbers: None, is_of_shard: false, state: Mutex::new(state), paused, version }
     }
 
-    /// Takes the numbers of versions from the cluster.
-    pub(crate) fn numbered_by(self, numbers: VersionNumbers) -> Self {
-        Self { numbers: Some(numbers), ..self }
+    /// Makes this the policy of a shard. `pause` is that of the previous holder.
+    pub(crate) fn of_shard(self, numbers: Option<VersionNumbers>, pause: Option<Pause>) -> Self {
+        if let Some(Pause { began_at, .. }) = pause {
+            tracing::warn!(
+                %began_at,
+                "calls are held, because the previous holder was paused; POST /v1/policy/resume ends the pause"
+            );
+        }
+        Self { numbers, is_of_shard: true, paused: watch::Sender::new(pause), ..self }
+    }
+
+    /// Whether this is the policy of a shard, whose pauses outlive this process.
+    pub(crate) fn is_of_shard(&self) -> bool {
+        self.is_of_shard
     }
 
     /// Returns the number of a label in the cluster, for [`Self::set`] or [`Self::learn`]. `None` without a cluster of several
@@ -165,22 +178,21 @@ impl Policy {
         (0..state.labels.len()).map(|index| state.version(index)).collect()
     }
 
-    /// Begins a pause, in which new calls are held back. Returns the event for the store, or `None` if the pause has
-    /// already begun.
-    pub(crate) fn pause(&self) -> Option<Event> {
-        let began_at = clock::now();
-        let has_begun = self.paused.send_if_modified(|paused| {
-            let is_new = paused.is_none();
-            paused.get_or_insert(began_at);
-            is_new
-        });
-        has_begun.then_some(Event::Paused(Pause { began_at, ended_at: None }))
+    /// Begins a pause, in which new calls are held back. Returns the pause, or the one that has already begun.
+    pub(crate) fn pause(&self) -> Pause {
+        let mut pause = Pause { began_at: clock::now(), ended_at: None };
+        self.paused.send_modify(|paused| pause = *paused.get_or_insert(pause));
+        pause
     }
 
-    /// Ends the pause. Returns the event for the store, or `None` if there is no pause.
-    pub(crate) fn resume(&self) -> Option<Event> {
-        let began_at = self.paused.send_replace(None)?;
-        Some(Event::Paused(Pause { began_at, ended_at: Some(clock::now()) }))
+    /// The current pause. `None` if calls may go upstream.
+    pub(crate) fn current_pause(&self) -> Option<Pause> {
+        *self.paused.borrow()
+    }
+
+    /// Ends the pause, if there is one.
+    pub(crate) fn resume(&self) {
+        self.paused.send_replace(None);
     }
 
     pub(crate) fn is_paused(&self) -> bool {
@@ -317,5 +329,15 @@ mod tests {
         assert_eq!(policy.current(), Version { ordinal: 1, label: Some("a".to_owned()) });
         assert_eq!(policy.versions().len(), 2);
         assert!(policy.lock().is_set && !policy.is_paused());
+    }
+
+    #[test]
+    fn a_shard_is_paused_as_its_previous_holder_was() {
+        let pause = Policy::restored(&[]).pause();
+        let policy = Policy::restored(&[]).of_shard(None, Some(pause));
+        assert_eq!((policy.pause(), policy.current_pause()), (pause, Some(pause)));
+        policy.resume();
+        assert!(!policy.is_paused());
+        assert!(!Policy::restored(&[]).of_shard(None, None).is_paused());
     }
 }

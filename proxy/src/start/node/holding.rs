@@ -14,7 +14,7 @@ use crate::agent_plane::public_url::PublicUrl;
 use crate::common::shard::{Shard, ShardCount};
 use crate::settings::Settings;
 use crate::start::StartError;
-use crate::start::core::{Core, Foundation, recover};
+use crate::start::core::{Core, Foundation, Predecessor, recover};
 use crate::store::{Health, Part, RestoreError, Restored, ShardEpoch, StoreError};
 
 /// The pause before the captures are read again, after NATS failed.
@@ -58,7 +58,7 @@ impl HoldingNode {
         tokio::spawn(follow_lease(lease.state(), opened.store.health()));
         let is_one_of_several = shard.of != ShardCount::ONE;
         let numbers = is_one_of_several.then(|| VersionNumbers::new(place.cluster.clone()));
-        let recovered = recover(opened, numbers).await.map_err(StartError::from)?;
+        let recovered = recover(opened, Predecessor::Holder, numbers).await.map_err(StartError::from)?;
         let core = Core::start(settings, shard, recovered, foundation, default_url)?;
         let status =
             NodeStatus::Holder { shard: shard.number, epoch, segments, bytes, took: began.elapsed() };

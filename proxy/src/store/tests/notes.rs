@@ -59,7 +59,7 @@ async fn a_pause_ends_with_the_restart_of_its_process() {
     assert_eq!(pauses(dir.path()), [pause]);
     for _ in 0..2 {
         let mut again = Store::open(dir.path(), StoreSettings::default()).unwrap();
-        again.note_interrupted().await.unwrap();
+        again.end_pause().await.unwrap();
         tokio::task::spawn_blocking(|| again.thread.finish()).await.unwrap().unwrap();
         let pauses = pauses(dir.path());
         let is_ended = |ended: &Pause| ended.began_at == pause.began_at && ended.ended_at.is_some();
