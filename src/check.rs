@@ -4,11 +4,12 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::Args;
-use rolltap_orchestrator::check;
 use rolltap_orchestrator::check::recompute::{
     PolicyChoice, Recomputation, RecomputeError, RecomputeSettings, Recomputed,
 };
+use rolltap_orchestrator::check::{self, Checked};
 use rolltap_orchestrator::common::words::counted;
+use rolltap_orchestrator::source::SourceError;
 use rolltap_proxy::Address;
 use rolltap_rollout::check::recomputation::Bounds;
 use rolltap_rollout::ids::RewardVersion;
@@ -25,8 +26,8 @@ use crate::{Outcome, terminal};
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Check this job directory, data directory of a proxy, .jsonl or .parquet file of rollouts, or shard of a cluster in
-    /// object storage (s3://BUCKET/PREFIX, file:///DIR).
+    /// Check this job directory, data directory of a proxy, .jsonl or .parquet file of rollouts, or place of a cluster in
+    /// object storage (s3://BUCKET/PREFIX, file:///DIR), with all of its shards. PLACE/shard-N is one shard.
     #[arg(value_name = "PATH")]
     path: PathBuf,
     /// Check the rollouts with the rewards of this version, which `rolltap regrade` made. [default: the reward of each
@@ -105,20 +106,45 @@ fn bound(text: &str) -> Result<f64, String> {
     }
 }
 
-pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<Outcome> {
-    match objects::one(arguments.path).await? {
-        Input::Local(path) => arguments.path = path,
-        Input::Failed => return Ok(Outcome::Failed),
-    }
-    // An unfit server is refused before the invariants are checked, which takes a while in large jobs.
-    let recomputation = match settings(&arguments) {
-        Some(settings) => Some(Recomputation::prepare(&arguments.path, settings).await?),
-        None => None,
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+    let Some(settings) = settings(&arguments) else {
+        return match objects::all(vec![arguments.path.clone()]).await? {
+            Input::Local(paths) => check_all(&paths, &arguments, None).await,
+            Input::Failed => Ok(Outcome::Failed),
+        };
     };
-    let checked =
-        check::check(&arguments.path, arguments.reward_version.as_ref(), arguments.vocab_size, |breach| {
-            terminal::say(breach)
-        })?;
+    let path = match objects::one(arguments.path.clone()).await? {
+        Input::Local(path) => path,
+        Input::Failed => return Ok(Outcome::Failed),
+    };
+    // An unfit server is refused before the invariants are checked, which takes a while in large jobs.
+    let recomputation = Recomputation::prepare(&path, settings).await?;
+    check_all(&[path], &arguments, Some(recomputation)).await
+}
+
+/// Checks the input, which is several directories for a place with several shards.
+async fn check_all(
+    paths: &[PathBuf],
+    arguments: &Arguments,
+    recomputation: Option<Recomputation>,
+) -> anyhow::Result<Outcome> {
+    let mut checked = Checked::default();
+    let mut empty = None;
+    for path in paths {
+        let say = |breach: &str| terminal::say(breach);
+        match check::check(path, arguments.reward_version.as_ref(), arguments.vocab_size, say) {
+            Ok(Checked { rows, breaches }) => {
+                checked.rows += rows;
+                checked.breaches += breaches;
+            }
+            // A shard may have no trial yet.
+            Err(error @ SourceError::Nothing(_)) => empty = Some(error),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if let Some(error) = empty.filter(|_| checked.rows == 0) {
+        return Err(error.into());
+    }
     let recomputed = match recomputation {
         Some(recomputation) => Some(Box::pin(recomputation.run(|line| terminal::say(line))).await),
         None => None,
