@@ -87,7 +87,8 @@ fn options(settings: &ClusterSettings, violations: Violations) -> Result<Connect
         .name("rolltap")
         .connection_timeout(CONNECT_TIMEOUT / 2)
         .request_timeout(Some(REQUEST_TIMEOUT))
-        .ping_interval(Duration::from_secs(5))
+        // The client gives up a server that has not answered three pings, before a lease expires.
+        .ping_interval(Duration::from_secs(1))
         // The default grows to four seconds, which is as long as a lease.
         .reconnect_delay_callback(|attempts| if attempts == 0 { Duration::ZERO } else { RECONNECT_PAUSE })
         .event_callback(move |event| {
