@@ -12,6 +12,7 @@ mod crash {
     mod harness;
     mod last_event;
     mod ledger;
+    mod part;
     mod proxy;
     mod rng;
     mod rounds;

@@ -1,5 +1,6 @@
-/* A disk that fails, for one process: loaded before its libc, it fails what the file named by FAULT_CONTROL says, for files
- * whose name begins with "capture". The control file holds one word; no file or another word: everything works. */
+/* A disk that fails, and a clock that is wrong, for one process. The library is loaded before its libc.
+ * The file named by FAULT_CONTROL holds one word, the fault of files whose name begins with "capture"; no file or another word:
+ * everything works. The file named by CLOCK_CONTROL holds the seconds by which the wall clock is wrong. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 static int is_capture(int fd) {
@@ -95,3 +97,25 @@ static int synced(int fd, const char *name) {
 
 int fdatasync(int fd) { return synced(fd, "fdatasync"); }
 int fsync(int fd) { return synced(fd, "fsync"); }
+
+static long wrong_by(void) {
+    char text[32] = {0};
+    const char *control = getenv("CLOCK_CONTROL");
+    if (!control) return 0;
+    int saved = errno;
+    int file = open(control, O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        if (read(file, text, sizeof text - 1) < 0) text[0] = 0;
+        close(file);
+    }
+    errno = saved;
+    return atol(text);
+}
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = next("clock_gettime");
+    int result = real(clock, now);
+    if (result == 0 && clock == CLOCK_REALTIME) now->tv_sec += wrong_by();
+    return result;
+}

@@ -1,4 +1,4 @@
-//! A disk that fails on request: a C library (`shim.c`) that overrides the proxy's own functions.
+//! A disk that fails on request, and a wall clock that jumps: a C library (`shim.c`) that overrides the proxy's own functions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,20 @@ pub(crate) struct Shim {
     control: PathBuf,
 }
 
+/// The wall clock of a process.
+pub(crate) struct Clock {
+    control: PathBuf,
+}
+
+impl Clock {
+    /// Lets the clock be wrong by this many seconds, or right again with 0.
+    pub(crate) fn jump(&self, seconds: i64) {
+        let new = self.control.with_extension("new");
+        fs::write(&new, seconds.to_string()).unwrap();
+        fs::rename(&new, &self.control).unwrap();
+    }
+}
+
 impl Shim {
     /// Compiles the library into `dir`.
     pub(crate) fn compile(dir: &Path) -> Self {
@@ -48,6 +62,16 @@ impl Shim {
             ("LD_PRELOAD".to_owned(), text(&self.library)),
             ("FAULT_CONTROL".to_owned(), text(&self.control)),
         ]
+    }
+
+    /// Returns the environment variables with which the wall clock of a process can jump, and the clock.
+    pub(crate) fn clock(&self, control: PathBuf) -> (Vec<(String, String)>, Clock) {
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        let variables = vec![
+            ("LD_PRELOAD".to_owned(), text(&self.library)),
+            ("CLOCK_CONTROL".to_owned(), text(&control)),
+        ];
+        (variables, Clock { control })
     }
 
     pub(crate) fn fails(&self, fault: Fault) {

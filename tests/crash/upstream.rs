@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, State};
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::stream;
@@ -55,15 +55,26 @@ struct Inner {
     asked: Mutex<HashMap<u32, Asked>>,
     /// Whether held answers may end.
     let_go: watch::Sender<bool>,
+    engines: Engines,
+    http: reqwest::Client,
 }
+
+/// The URL of the engine of each model.
+pub(crate) type Engines = BTreeMap<String, String>;
 
 /// A word in a prompt: a stream stops half-way until it is released, and a whole answer does not begin.
 pub(crate) const HOLD: &str = "hold";
 
 impl Upstream {
     pub(crate) async fn start(seed: u64, slowest: Duration) -> Self {
+        Self::start_with(seed, slowest, Engines::new()).await
+    }
+
+    /// Starts an upstream that passes the calls of these models to other engines, as a router does.
+    pub(crate) async fn start_with(seed: u64, slowest: Duration, engines: Engines) -> Self {
         let (next, asked, let_go) = (AtomicU32::new(0), Mutex::default(), watch::Sender::new(false));
-        let inner = Arc::new(Inner { seed, slowest, next, asked, let_go });
+        let http = rolltap_testing::client_builder().build().unwrap();
+        let inner = Arc::new(Inner { seed, slowest, next, asked, let_go, engines, http });
         let models =
             json!({"data": [{"id": "m", "root": "elsewhere", "max_model_len": 100_000}]}).to_string();
         let router = Router::new()
@@ -110,6 +121,9 @@ impl Upstream {
 
 async fn chat(State(server): State<Arc<Inner>>, body: Bytes) -> Response {
     let request: Value = serde_json::from_slice(&body).unwrap();
+    if let Some(engine) = server.engines.get(request["model"].as_str().unwrap_or_default()) {
+        return server.pass(engine, body).await;
+    }
     let mut prompt = Vec::new();
     for message in request["messages"].as_array().unwrap() {
         prompt.push(match message["role"].as_str().unwrap() {
@@ -141,6 +155,18 @@ async fn completion(State(server): State<Arc<Inner>>, body: Bytes) -> Response {
 }
 
 impl Inner {
+    /// Passes a call to an engine, and its answer back.
+    async fn pass(&self, engine: &str, body: Bytes) -> Response {
+        let request = self.http.post(format!("{engine}/v1/chat/completions"));
+        let sent = request.header(header::CONTENT_TYPE, "application/json").body(body).send().await;
+        let Ok(answer) = sent else { return StatusCode::BAD_GATEWAY.into_response() };
+        let mut passed = Response::builder().status(answer.status());
+        if let Some(kind) = answer.headers().get(header::CONTENT_TYPE) {
+            passed = passed.header(header::CONTENT_TYPE, kind);
+        }
+        passed.body(Body::from_stream(answer.bytes_stream())).unwrap()
+    }
+
     async fn answer(&self, prompt: Vec<u32>, is_chat: bool, stream: bool) -> Response {
         let trial = tokens::trial_in(&prompt).unwrap();
         let number = self.next.fetch_add(1, Ordering::Relaxed);

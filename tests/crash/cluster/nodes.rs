@@ -10,6 +10,7 @@ use tokio::process::{Child, Command};
 
 use super::super::proxy::Place;
 use super::super::rng::Chance;
+use super::network::Reach;
 
 /// The time in which some node answers after any fault.
 const RECOVERY_SECONDS: u64 = 60;
@@ -45,16 +46,16 @@ pub(super) fn send(id: u32, signal: &str) {
 }
 
 impl Nodes {
-    /// Starts nodes with these further arguments and variables, and waits until each shard has a holder.
+    /// Starts nodes with these further arguments, and waits until each shard has a holder. `reach` gives the network of each node.
     pub(super) async fn start(
         dir: &Path,
         upstream: &str,
-        servers: &str,
         size: Size,
         more: &[&str],
-        variables: &[(&str, String)],
+        reach: impl Fn(usize) -> Reach,
     ) -> Self {
         let node = |number: usize| {
+            let Reach { servers, variables } = reach(number);
             let (agents, admin) = (free_port(), free_port());
             let at = |port: u16| format!("127.0.0.1:{port}");
             let data = dir.join(format!("data-{number}"));
@@ -63,15 +64,13 @@ impl Nodes {
                 ("--admin", at(admin)),
                 ("--upstream", upstream.to_owned()),
                 ("--data", data.display().to_string()),
-                ("--cluster", servers.to_owned()),
+                ("--cluster", servers),
                 ("--cluster-shards", size.shards.to_string()),
             ];
             let arguments = arguments.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
             let arguments = arguments.chain(more.iter().map(|argument| (*argument).to_owned())).collect();
             let url = |port: u16| format!("http://127.0.0.1:{port}");
             let place = Place { agents: url(agents), admin: url(admin) };
-            let variables =
-                variables.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
             Node { place, arguments, variables, log: dir.join(format!("node-{number}.log")), child: None }
         };
         let http = client_builder().timeout(Duration::from_secs(2)).build().unwrap();

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::super::proxy::Place;
 use super::feed;
+use super::network::Reach;
 use super::nodes::{Nodes, Size};
 
 const SIZE: Size = Size { nodes: 3, shards: 2 };
@@ -30,7 +31,7 @@ impl Bench {
         let url = format!("http://{}", upstream.addr());
         let servers = NatsServers::start(1);
         let more = ["--cluster-replicas", "1"];
-        let nodes = Nodes::start(dir, &url, &servers.urls(), SIZE, &more, &[]).await;
+        let nodes = Nodes::start(dir, &url, SIZE, &more, |_| Reach::direct(&servers, None)).await;
         let http = rolltap_testing::client_builder().timeout(limit(60)).build().unwrap();
         Self { nodes, http, turn: 0, _servers: servers, _upstream: upstream }
     }
@@ -178,6 +179,7 @@ async fn each_node_answers_for_all_shards() {
 
     the_feed_is_one(&mut bench, &expected).await;
     weights_and_upstreams_are_those_of_all_shards(&mut bench).await;
+    a_pause_survives_a_takeover(&mut bench).await;
     bench.nodes.stop_all().await;
 }
 
@@ -232,6 +234,21 @@ async fn the_feed_is_one(bench: &mut Bench, expected: &[String]) {
     }
     let counts = bench.trials_by_shard().await;
     assert!(counts.iter().all(|count| *count > 0 && *count < expected.len()), "{counts:?}");
+}
+
+/// Kills a holder while calls are held.
+async fn a_pause_survives_a_takeover(bench: &mut Bench) {
+    bench.ask(Method::POST, "/v1/policy/pause", json!({"wait": true})).await;
+    let holder = bench.nodes.holders(None).await[0];
+    bench.nodes.kill(holder).await;
+    bench.nodes.holders(None).await;
+    bench.nodes.restart_ended().await;
+    assert_eq!(bench.get("/v1/policy").await["paused"], true);
+    bench.ask(Method::POST, "/v1/policy/resume", Value::Null).await;
+    assert_eq!(bench.get("/v1/policy").await["paused"], false);
+    for group in 0..4 {
+        bench.run_trial(&format!("resumed-{group}"), 0).await;
+    }
 }
 
 /// Checks the requests that change all shards.

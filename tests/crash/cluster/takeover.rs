@@ -7,6 +7,7 @@ use rolltap_rollout::continuation::Continuation;
 use rolltap_testing::{NatsServers, limit, sample};
 use serde_json::{Value, json};
 
+use super::network::Reach;
 use super::nodes::{Nodes, Size};
 
 /// The goal for the time from the kill to the answer of the next call.
@@ -39,8 +40,8 @@ async fn the_next_turn_after_a_takeover_is_spliced_and_comes_in_time() {
     let dir = tempfile::tempdir().unwrap();
     let servers = NatsServers::start(3);
     let size = Size { nodes: 2, shards: 1 };
-    let mut nodes =
-        Nodes::start(dir.path(), &vllm, &servers.urls(), size, &["--tokenizer", &model], &[]).await;
+    let reach = |_| Reach::direct(&servers, None);
+    let mut nodes = Nodes::start(dir.path(), &vllm, size, &["--tokenizer", &model], reach).await;
     let http = rolltap_testing::client_builder().build().unwrap();
     let trial = http
         .post(format!("{}/v1/trials", nodes.place(1).admin))

@@ -1,13 +1,15 @@
 //! The parts of a cluster with workers, each a process: NATS, a simulated vLLM, a proxy, workers, and jobs.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::Command;
 
 use rolltap_testing::{NatsServers, free_port, until};
 use serde_json::Value;
 use tempfile::TempDir;
+
+use super::super::part::Part;
 
 /// A shell command that waits for the gate, and then calls the model once.
 pub(super) const AGENT: &str = "while [ ! -e GATE ]; do sleep 0.1; done; \
@@ -24,61 +26,6 @@ pub(super) struct Bench {
     cluster: Vec<String>,
     upstream: String,
     admin: String,
-}
-
-/// A process that is killed when this is dropped.
-pub(super) struct Part {
-    child: Child,
-    log: PathBuf,
-}
-
-impl Part {
-    fn start(dir: &Path, name: &str, arguments: &[String]) -> Self {
-        let log = dir.join(format!("{name}.log"));
-        let file = File::options().create(true).append(true).open(&log).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rolltap"));
-        command.args(arguments).current_dir(dir).stdin(Stdio::null());
-        let child = command.stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
-        Self { child, log }
-    }
-
-    pub(super) fn said(&self) -> String {
-        fs::read_to_string(&self.log).unwrap()
-    }
-
-    /// Waits until the process has written a text a number of times.
-    pub(super) fn until_said(&self, text: &str, times: usize) {
-        until(&format!("{text:?} {times} times in {}", self.log.display()), || {
-            self.said().matches(text).count() >= times
-        });
-    }
-
-    pub(super) fn send(&self, signal: &str) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args([format!("-{signal}"), id]).status().unwrap().success());
-    }
-
-    pub(super) fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    /// Waits for the end of the process.
-    pub(super) fn ended(&mut self) -> ExitStatus {
-        let mut status = None;
-        until(&format!("the end of {}", self.log.display()), || {
-            status = self.child.try_wait().unwrap();
-            status.is_some()
-        });
-        status.unwrap()
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Bench {
