@@ -74,6 +74,15 @@ def counters(urls: list[str]) -> dict[str, float]:
     return sums
 
 
+def agent(arguments: argparse.Namespace) -> list[str]:
+    """Returns the options of the agent: conversations of equal length, or those of the terminal agent."""
+    if arguments.agent == "terminal":
+        answers = ["--agent-kwarg", "max_tokens=40", "--agent-kwarg", "enable_summarize=false"]
+        return ["-a", "terminal", "--max-turns", str(arguments.turns), *answers]
+    command = f"{sys.executable} {Path(__file__).resolve()} --converse {arguments.turns} --pause {arguments.pause}"
+    return ["-a", "command", "--agent-command", command]
+
+
 def measure(arguments: argparse.Namespace, at_once: str) -> dict[str, float]:
     """Runs a job with this `-n`, after the prefix caches were emptied."""
     for url in arguments.upstream:
@@ -83,9 +92,8 @@ def measure(arguments: argparse.Namespace, at_once: str) -> dict[str, float]:
         tasks = Path(directory) / "tasks"
         for number in range(arguments.tasks):
             task(tasks, number)
-        agent = f"{sys.executable} {Path(__file__).resolve()} --converse {arguments.turns} --pause {arguments.pause}"
         command = [arguments.rolltap, "run", "-p", str(tasks), "-k", str(arguments.trials // arguments.tasks), "-n", at_once]
-        command += ["-e", "local", "-a", "command", "--agent-command", agent, "--no-preflight", "--quiet"]
+        command += ["-e", "local", *agent(arguments), "--no-preflight", "--quiet"]
         command += ["--jobs-dir", str(Path(directory) / "jobs"), "--job-name", "it"]
         command += [part for url in arguments.upstream for part in ("--upstream", url)]
         command += ["--tokenizer", arguments.tokenizer] if arguments.tokenizer else []
@@ -110,6 +118,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--pause", type=float, default=0.3)
     parser.add_argument("--at-once", default="2,4,8,16,auto")
+    parser.add_argument("--agent", choices=("conversation", "terminal"), default="conversation")
     parser.add_argument("--converse", type=int)
     arguments = parser.parse_args()
     if arguments.converse:

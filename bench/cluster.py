@@ -1,0 +1,182 @@
+"""Measures what a call costs in a cluster beside a proxy without one: processor time of the nodes, and time per call.
+
+`just bench cluster` starts three NATS servers, a simulated vLLM, a proxy, and clusters of one, two and four nodes, each node
+with a shard of its own. Each round measures all of them after one another with the same small calls. `direct` sends each call to
+the node that holds its trial, as a balancer that hashes the path does, and `any` sends it to each node in turn, which forwards
+it. The processor time of NATS is not included.
+"""
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import socket
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+NODES = (0, 1, 2, 4)
+TRIALS = 32
+TICKS = os.sysconf("SC_CLK_TCK")
+BODY = json.dumps({"model": "sim", "max_tokens": 16, "messages": [{"role": "user", "content": "hello"}]})
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def ask(url: str, body: dict | None = None, headers: dict | None = None) -> object:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"content-type": "application/json", **(headers or {})})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+def until(what: str, is_so) -> None:
+    ends = time.monotonic() + 60
+    while not is_so():
+        if time.monotonic() > ends:
+            raise SystemExit(f"never: {what}")
+        time.sleep(0.05)
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+def start(stack: contextlib.ExitStack, command: list[str]) -> subprocess.Popen:
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+    return process
+
+
+def nats(stack: contextlib.ExitStack, program: str, directory: Path) -> str:
+    """Starts three servers, and returns their addresses."""
+    ports, routes = [[free_port() for _ in range(3)] for _ in range(2)]
+    monitors = [free_port() for _ in range(3)]
+    others = ",".join(f"nats://127.0.0.1:{route}" for route in routes)
+    for number in range(3):
+        own = ["-n", f"server-{number}", "-p", str(ports[number]), "-m", str(monitors[number])]
+        joined = ["--cluster_name", "bench", "--cluster", f"nats://127.0.0.1:{routes[number]}", "--routes", others]
+        start(stack, [program, "-js", "-a", "127.0.0.1", "-sd", str(directory / f"nats-{number}"), *own, *joined])
+    for port in monitors:
+        until("NATS is healthy", lambda port=port: answers(f"http://127.0.0.1:{port}/healthz"))
+    return ",".join(f"nats://127.0.0.1:{port}" for port in ports)
+
+
+class Proxies:
+    """The nodes of a cluster, or one proxy without a cluster."""
+
+    def __init__(self, stack, rolltap: str, directory: Path, upstream: str, servers: str, nodes: int) -> None:
+        self.nodes = nodes
+        shared = [] if nodes == 0 else ["--cluster", servers, "--cluster-name", f"bench-{nodes}", "--cluster-shards", str(nodes)]
+        self.agents, self.admins, self.processes = [], [], []
+        for number in range(max(nodes, 1)):
+            agents, admin = free_port(), free_port()
+            place = ["--listen", f"127.0.0.1:{agents}", "--admin", f"127.0.0.1:{admin}"]
+            data = ["--data", str(directory / f"data-{nodes}-{number}")]
+            self.processes.append(start(stack, [rolltap, "proxy", "--upstream", upstream, *place, *data, *shared]))
+            self.agents.append(agents)
+            self.admins.append(f"http://127.0.0.1:{admin}")
+        for admin in self.admins:
+            until("a node is ready", lambda admin=admin: answers(f"{admin}/readyz"))
+        until("all shards have a holder", lambda: answers(f"{self.admins[0]}/v1/trials"))
+        opened = [ask(f"{self.admins[0]}/v1/trials", {"task_id": "bench"}) for _ in range(TRIALS)]
+        holders = {trial: number for number, trial in self.held()}
+        self.calls = [(trial["key"], holders.get(trial["trial_id"], 0)) for trial in opened]
+
+    def held(self):
+        """Returns each node with the trials of its shard."""
+        for number, admin in enumerate(self.admins):
+            for shard in range(self.nodes):
+                try:
+                    # A node answers a request that another one has forwarded to it for its own shard alone.
+                    listed = ask(f"{admin}/v1/trials", headers={"x-rolltap-forwarded": str(shard)})
+                except urllib.error.HTTPError:
+                    continue
+                yield from ((number, trial["trial_id"]) for trial in listed)
+
+    def processor(self) -> float:
+        """Returns the processor time of all nodes in seconds."""
+        used = 0
+        for process in self.processes:
+            fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+            used += int(fields[11]) + int(fields[12])
+        return used / TICKS
+
+    def measure(self, calls: int, threads: int, is_direct: bool) -> tuple[float, float]:
+        """Returns the processor time per call and the median time of a call, in milliseconds."""
+        times: list[float] = []
+
+        def work(first: int) -> None:
+            connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for port in self.agents]
+            for number in range(first, calls, threads):
+                key, holder = self.calls[number % TRIALS]
+                node = holder if is_direct else number // threads % len(self.agents)
+                began = time.monotonic()
+                connections[node].request("POST", f"/t/{key}/v1/chat/completions", BODY, {"content-type": "application/json"})
+                answer = connections[node].getresponse()
+                text = answer.read()
+                if answer.status != 200:
+                    raise SystemExit(f"{answer.status}: {text!r}")
+                times.append(time.monotonic() - began)
+
+        before = self.processor()
+        workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
+        [worker.start() for worker in workers]
+        [worker.join() for worker in workers]
+        assert len(times) == calls, "a call failed"
+        return (self.processor() - before) * 1000 / calls, statistics.median(times) * 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rolltap", required=True)
+    parser.add_argument("--nats", required=True)
+    parser.add_argument("--calls", type=int, default=4000)
+    parser.add_argument("--at-once", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as stack:
+        directory, port = Path(place), free_port()
+        upstream = f"http://127.0.0.1:{port}"
+        start(stack, [arguments.rolltap, "sim", "--listen", f"127.0.0.1:{port}"])
+        until("the simulator answers", lambda: answers(f"{upstream}/health"))
+        servers = nats(stack, arguments.nats, directory)
+        sides = [Proxies(stack, arguments.rolltap, directory, upstream, servers, nodes) for nodes in NODES]
+        kinds = [(side, is_direct) for side in sides for is_direct in (True, False) if is_direct or side.nodes > 1]
+        figures: dict[tuple[int, bool], list[tuple[float, float]]] = {}
+        # The first round warms everything up.
+        for round_number in range(arguments.rounds + 1):
+            for side, is_direct in kinds:
+                figure = side.measure(arguments.calls, arguments.at_once, is_direct)
+                if round_number > 0:
+                    figures.setdefault((side.nodes, is_direct), []).append(figure)
+    alone = figures[(0, True)]
+    print(f"{arguments.rounds} rounds of {arguments.calls} calls, {arguments.at_once} at once; medians")
+    for (nodes, is_direct), rounds in figures.items():
+        name = "no cluster" if nodes == 0 else f"{nodes} nodes, {'direct' if is_direct else 'any'}"
+        processor, latency = (statistics.median(values) for values in zip(*rounds))
+        ratio = statistics.median(ours[0] / theirs[0] for ours, theirs in zip(rounds, alone))
+        added = statistics.median(ours[1] - theirs[1] for ours, theirs in zip(rounds, alone))
+        print(
+            f"{name:>16}: {processor:.3f} ms of processor time per call ({ratio:.2f} of no cluster), "
+            f"{latency:.2f} ms per call ({added:+.2f} ms)"
+        )
+
+
+if __name__ == "__main__":
+    main()
