@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from model import END_OF_TURN, body, make_model, make_tokenizer, save
-from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 LEARNING_RATE = 3e-3
 BATCH = 4
@@ -111,6 +111,10 @@ def teach(
     seen = [elsewhere(one, chance) if shows_prompt and at % 2 else one for at, one in enumerate(conversations)]
     tokenizer = make_tokenizer(body(message) for one in seen for message in one)
     model = make_model(tokenizer, seed)
+    # transformers chooses a tokenizer's class by the type of the model beside it. The lessons have the tokens of that class, with
+    # which the trainer and vLLM load this folder too.
+    save(model, tokenizer, folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     lessons = [lesson(tokenizer, one) for one in seen]
     of_batch = usual(lessons)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01, betas=(0.9, 0.98))
