@@ -80,7 +80,10 @@ async fn captures_in_a_directory_of_objects_are_read() {
     upload(dir.path(), &url, &settings, 0).await;
     must_read(dir.path(), &[], &url);
     upload(dir.path(), &url, &settings, 3).await;
-    let several = run(dir.path(), &[], &["check", &url]);
+    // Both shards have the same two rows.
+    let checked = run(dir.path(), &[], &["check", &url]);
+    assert_eq!((checked.code, checked.stderr.as_str()), (Some(0), "4 rows checked, 0 breaches\n"));
+    let several = run(dir.path(), &[], &["export", &url, "--format", "jsonl", "-o", "rows.jsonl"]);
     assert_eq!(several.code, Some(2));
     let expected = format!("error: {url} has the shards 0, 3: give one of them, as {url}/shard-0\n");
     assert_eq!(several.stderr, expected);

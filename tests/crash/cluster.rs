@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rolltap_testing::{Cut, NatsServers, S3Server, limit, sample};
+use rolltap_testing::{Cut, NatsServers, NatsSetup, S3Server, limit, sample};
 
 use self::network::Network;
 use self::nodes::{Nodes, Size};
@@ -72,7 +72,9 @@ async fn a_cluster_loses_and_repeats_nothing_whatever_fails() {
 
     let dir = tempfile::tempdir().unwrap();
     let upstream = Upstream::start(seed, Duration::from_millis(15)).await;
-    let (servers, storage) = (NatsServers::start(SERVERS), S3Server::start());
+    // Clients would learn addresses that bypass the network of the nodes.
+    let setup = NatsSetup { has_relays: true, ..NatsSetup::of(SERVERS) };
+    let (servers, storage) = (NatsServers::start_as(&setup), S3Server::start());
     // Short segments, so that takeovers read some from the object storage and some from the log.
     let objects = ["--cluster-objects", &object_storage(), "--cluster-segment-seconds", "2"];
     let network = Network::start(SIZE.nodes, &servers, &storage);

@@ -8,6 +8,7 @@ use rolltap_proxy::{History, RenderSettings, RunningProxy, Settings};
 use rolltap_rollout::call::Call;
 use rolltap_rollout::continuation::Continuation;
 use rolltap_rollout::row::RolloutRow;
+use rolltap_rollout::token::TokenId;
 use rolltap_rollout::token_list::TokenList;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -92,6 +93,13 @@ impl Stage {
         }
         let mut answer: Value = self.post(&self.vllm, "/tokenize", &asked).await.json().await.unwrap();
         serde_json::from_value(answer["tokens"].take()).unwrap()
+    }
+
+    /// Returns the text of tokens, with U+FFFD in the place of an incomplete character.
+    pub(crate) async fn text_of(&self, model: &str, tokens: &[TokenId]) -> String {
+        let asked = json!({"model": model, "tokens": tokens});
+        let mut answer: Value = self.post(&self.vllm, "/detokenize", &asked).await.json().await.unwrap();
+        serde_json::from_value(answer["prompt"].take()).unwrap()
     }
 
     pub(crate) fn admin(&self, path: &str) -> String {
