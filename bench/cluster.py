@@ -1,9 +1,10 @@
-"""Measures what a call costs in a cluster beside a proxy without one: processor time of the nodes, and time per call.
+"""Measures what a call costs in a cluster beside proxies without one: processor time of the nodes, and time per call.
 
-`just bench cluster` starts three NATS servers, a simulated vLLM, a proxy, and clusters of one, two and four nodes, each node
-with a shard of its own. Each round measures all of them after one another with the same small calls. `direct` sends each call to
-the node that holds its trial, as a balancer that hashes the path does, and `any` sends it to each node in turn, which forwards
-it. The processor time of NATS is not included.
+`just bench cluster` starts three NATS servers, a simulated vLLM, one, two and four proxies without a cluster, and clusters of
+as many nodes, each node with a shard of its own. Each round measures all of them after one another with the same calls. The less
+a process has to do, the fewer records it writes at once, so each cluster is compared with as many single proxies under the same
+load. `direct` sends each call to the node that holds its trial, as a balancer that hashes the path does, and `any` sends it to
+each node in turn, which forwards it. The processor time of NATS is not included.
 """
 
 import argparse
@@ -21,10 +22,9 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-NODES = (0, 1, 2, 4)
+NODES = (1, 2, 4)
 TRIALS = 32
 TICKS = os.sysconf("SC_CLK_TCK")
-BODY = json.dumps({"model": "sim", "max_tokens": 16, "messages": [{"role": "user", "content": "hello"}]})
 
 
 def free_port() -> int:
@@ -78,30 +78,31 @@ def nats(stack: contextlib.ExitStack, program: str, directory: Path) -> str:
 
 
 class Proxies:
-    """The nodes of a cluster, or one proxy without a cluster."""
+    """The nodes of a cluster, or as many proxies without a cluster if there are no NATS servers."""
 
-    def __init__(self, stack, rolltap: str, directory: Path, upstream: str, servers: str, nodes: int) -> None:
-        self.nodes = nodes
-        shared = [] if nodes == 0 else ["--cluster", servers, "--cluster-name", f"bench-{nodes}", "--cluster-shards", str(nodes)]
+    def __init__(self, stack, rolltap: str, directory: Path, upstream: str, servers: str | None, nodes: int) -> None:
+        self.nodes, self.is_cluster = nodes, servers is not None
+        shared = ["--cluster", servers, "--cluster-name", f"bench-{nodes}", "--cluster-shards", str(nodes)] if servers else []
         self.agents, self.admins, self.processes = [], [], []
-        for number in range(max(nodes, 1)):
+        for number in range(nodes):
             agents, admin = free_port(), free_port()
             place = ["--listen", f"127.0.0.1:{agents}", "--admin", f"127.0.0.1:{admin}"]
-            data = ["--data", str(directory / f"data-{nodes}-{number}")]
+            data = ["--data", str(directory / f"data-{nodes}-{number}-{self.is_cluster}")]
             self.processes.append(start(stack, [rolltap, "proxy", "--upstream", upstream, *place, *data, *shared]))
             self.agents.append(agents)
             self.admins.append(f"http://127.0.0.1:{admin}")
         for admin in self.admins:
             until("a node is ready", lambda admin=admin: answers(f"{admin}/readyz"))
         until("all shards have a holder", lambda: answers(f"{self.admins[0]}/v1/trials"))
-        opened = [ask(f"{self.admins[0]}/v1/trials", {"task_id": "bench"}) for _ in range(TRIALS)]
+        opened = [ask(f"{self.admins[at % nodes]}/v1/trials", {"task_id": "bench"}) for at in range(TRIALS)]
         holders = {trial: number for number, trial in self.held()}
-        self.calls = [(trial["key"], holders.get(trial["trial_id"], 0)) for trial in opened]
+        places = (holders[trial["trial_id"]] if self.is_cluster else at % nodes for at, trial in enumerate(opened))
+        self.calls = [(trial["key"], place) for trial, place in zip(opened, places)]
 
     def held(self):
         """Returns each node with the trials of its shard."""
         for number, admin in enumerate(self.admins):
-            for shard in range(self.nodes):
+            for shard in range(self.nodes if self.is_cluster else 0):
                 try:
                     # A node answers a request that another one has forwarded to it for its own shard alone.
                     listed = ask(f"{admin}/v1/trials", headers={"x-rolltap-forwarded": str(shard)})
@@ -117,8 +118,11 @@ class Proxies:
             used += int(fields[11]) + int(fields[12])
         return used / TICKS
 
-    def measure(self, calls: int, threads: int, is_direct: bool) -> tuple[float, float]:
-        """Returns the processor time per call and the median time of a call, in milliseconds."""
+    def measure(self, calls: int, threads: int, tokens: int, is_direct: bool) -> tuple[float, float]:
+        """Returns the processor time per call and the median time of a call, in milliseconds. An answer of more than 100 tokens
+        is a stream."""
+        message = {"role": "user", "content": "hello"}
+        body = json.dumps({"model": "sim", "max_tokens": tokens, "stream": tokens > 100, "messages": [message]})
         times: list[float] = []
 
         def work(first: int) -> None:
@@ -127,7 +131,7 @@ class Proxies:
                 key, holder = self.calls[number % TRIALS]
                 node = holder if is_direct else number // threads % len(self.agents)
                 began = time.monotonic()
-                connections[node].request("POST", f"/t/{key}/v1/chat/completions", BODY, {"content-type": "application/json"})
+                connections[node].request("POST", f"/t/{key}/v1/chat/completions", body, {"content-type": "application/json"})
                 answer = connections[node].getresponse()
                 text = answer.read()
                 if answer.status != 200:
@@ -147,7 +151,8 @@ def main() -> None:
     parser.add_argument("--rolltap", required=True)
     parser.add_argument("--nats", required=True)
     parser.add_argument("--calls", type=int, default=4000)
-    parser.add_argument("--at-once", type=int, default=4)
+    parser.add_argument("--at-once", type=int, default=32)
+    parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as stack:
@@ -156,24 +161,25 @@ def main() -> None:
         start(stack, [arguments.rolltap, "sim", "--listen", f"127.0.0.1:{port}"])
         until("the simulator answers", lambda: answers(f"{upstream}/health"))
         servers = nats(stack, arguments.nats, directory)
-        sides = [Proxies(stack, arguments.rolltap, directory, upstream, servers, nodes) for nodes in NODES]
-        kinds = [(side, is_direct) for side in sides for is_direct in (True, False) if is_direct or side.nodes > 1]
-        figures: dict[tuple[int, bool], list[tuple[float, float]]] = {}
+        program = arguments.rolltap
+        sides = [Proxies(stack, program, directory, upstream, at, nodes) for nodes in NODES for at in (None, servers)]
+        kinds = [(side, True) for side in sides] + [(side, False) for side in sides if side.is_cluster and side.nodes > 1]
+        figures: dict[tuple[int, bool, bool], list[tuple[float, float]]] = {}
         # The first round warms everything up.
         for round_number in range(arguments.rounds + 1):
             for side, is_direct in kinds:
-                figure = side.measure(arguments.calls, arguments.at_once, is_direct)
+                figure = side.measure(arguments.calls, arguments.at_once, arguments.tokens, is_direct)
                 if round_number > 0:
-                    figures.setdefault((side.nodes, is_direct), []).append(figure)
-    alone = figures[(0, True)]
-    print(f"{arguments.rounds} rounds of {arguments.calls} calls, {arguments.at_once} at once; medians")
-    for (nodes, is_direct), rounds in figures.items():
-        name = "no cluster" if nodes == 0 else f"{nodes} nodes, {'direct' if is_direct else 'any'}"
+                    figures.setdefault((side.nodes, side.is_cluster, is_direct), []).append(figure)
+    print(f"{arguments.rounds} rounds of {arguments.calls} calls of {arguments.tokens} tokens, {arguments.at_once} at once; medians")
+    for (nodes, is_cluster, is_direct), rounds in sorted(figures.items(), key=lambda figure: (figure[0][0], figure[0][1])):
+        alone = figures[(nodes, False, True)]
+        name = f"{nodes} of a cluster, {'direct' if is_direct else 'any'}" if is_cluster else f"{nodes} alone"
         processor, latency = (statistics.median(values) for values in zip(*rounds))
         ratio = statistics.median(ours[0] / theirs[0] for ours, theirs in zip(rounds, alone))
         added = statistics.median(ours[1] - theirs[1] for ours, theirs in zip(rounds, alone))
         print(
-            f"{name:>16}: {processor:.3f} ms of processor time per call ({ratio:.2f} of no cluster), "
+            f"{name:>22}: {processor:.3f} ms of processor time per call ({ratio:.2f} of {nodes} alone), "
             f"{latency:.2f} ms per call ({added:+.2f} ms)"
         )
 
