@@ -1,8 +1,8 @@
 //! Shared test support of all crates: time limits that fit the machine ([`limit`]), waits for conditions ([`until`],
 //! [`eventually`]), sample sizes that fit the tier ([`sample`]), HTTP clients ([`http_client`]), certificates
-//! ([`TestAuthority`]), ports ([`free_port`]), NATS servers ([`NatsServers`]), S3 servers ([`S3Server`]), networks that fail ([`Relay`]), rows ([`rollout_row`])
-//! and fuzz targets ([`fuzz!`]). `scripts/test` sets the environment variables that limits and sample sizes read. Without them
-//! a test runs as on a quiet machine, in the default tier.
+//! ([`TestAuthority`]), ports ([`free_port`]), NATS servers ([`NatsServers`]), S3 servers ([`S3Server`]), networks that fail
+//! ([`Relay`]), rows ([`rollout_row`]) and fuzz targets ([`fuzz!`]). `scripts/test` sets the environment variables that limits
+//! and sample sizes read. Without them a test runs as on a quiet machine, in the default tier.
 
 #![expect(
     clippy::unwrap_used,

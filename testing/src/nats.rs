@@ -70,7 +70,7 @@ impl NatsServers {
         Self::start_as(&NatsSetup::of(count))
     }
 
-    /// Starts servers as the setup says.
+    /// Starts servers with this setup.
     pub fn start_as(setup: &NatsSetup<'_>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let routes: Vec<u16> = (0..setup.count).map(|_| free_port()).collect();

@@ -19,6 +19,7 @@ use rolltap_testing::{Cut, NatsServers, NatsSetup, S3Server, limit, sample};
 use self::network::Network;
 use self::nodes::{Nodes, Size};
 use super::agent;
+use super::part;
 use super::rng::{Chance, rounds_and_seed};
 use super::shared_state::World;
 use super::upstream::Upstream;
@@ -118,13 +119,12 @@ fn object_storage() -> String {
     format!("s3://{}/cluster", S3Server::BUCKET)
 }
 
-/// Runs `rolltap check` on all shards in the object storage, which has all captures after the holders have stopped.
+/// Checks all shards in the object storage, which has all captures after the holders have stopped.
 fn check_object_storage(dir: &Path, storage: &S3Server) {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_rolltap"));
-    command.args(["check", &object_storage()]).env("XDG_CACHE_HOME", dir.join("cache"));
-    let output = command.envs(storage.variables()).output().unwrap();
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success() && said.contains("rows checked"), "{said}");
+    let mut variables = network::variables(storage);
+    variables.push(("XDG_CACHE_HOME".to_owned(), dir.join("cache").display().to_string()));
+    let said = part::check(Path::new(&object_storage()), &variables);
+    assert!(said.contains("rows checked"), "{said}");
     println!("{}", said.lines().last().unwrap());
 }
 

@@ -76,3 +76,12 @@ impl Drop for Part {
         let _ = self.child.wait();
     }
 }
+
+/// Runs `rolltap check` on a job directory or a place in object storage, which must have no breach. Returns its output.
+pub(crate) fn check(place: &Path, variables: &[(String, String)]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rolltap"));
+    let output = command.arg("check").arg(place).envs(variables.iter().cloned()).output().unwrap();
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{}: {said}", place.display());
+    said
+}

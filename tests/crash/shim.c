@@ -13,6 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/* The largest control file, in bytes. */
+#define CONTROL 32
+
 static int is_capture(int fd) {
     char link[64], path[4096];
     int saved = errno;
@@ -25,17 +28,24 @@ static int is_capture(int fd) {
     return name && strncmp(name + 1, "capture", 7) == 0;
 }
 
-static int fails(int fd, const char *fault) {
-    char word[32] = {0};
-    const char *control = getenv("FAULT_CONTROL");
-    if (!control || !is_capture(fd)) return 0;
+/* Reads the control file that a variable names. Without a file the text is empty. */
+static void read_control(const char *variable, char text[static CONTROL]) {
+    const char *control = getenv(variable);
+    memset(text, 0, CONTROL);
+    if (!control) return;
     int saved = errno;
     int file = open(control, O_RDONLY | O_CLOEXEC);
     if (file >= 0) {
-        if (read(file, word, sizeof word - 1) < 0) word[0] = 0;
+        if (read(file, text, CONTROL - 1) < 0) text[0] = 0;
         close(file);
     }
     errno = saved;
+}
+
+static int fails(int fd, const char *fault) {
+    char word[CONTROL];
+    if (!getenv("FAULT_CONTROL") || !is_capture(fd)) return 0;
+    read_control("FAULT_CONTROL", word);
     return strcmp(word, fault) == 0;
 }
 
@@ -98,24 +108,14 @@ static int synced(int fd, const char *name) {
 int fdatasync(int fd) { return synced(fd, "fdatasync"); }
 int fsync(int fd) { return synced(fd, "fsync"); }
 
-static long wrong_by(void) {
-    char text[32] = {0};
-    const char *control = getenv("CLOCK_CONTROL");
-    if (!control) return 0;
-    int saved = errno;
-    int file = open(control, O_RDONLY | O_CLOEXEC);
-    if (file >= 0) {
-        if (read(file, text, sizeof text - 1) < 0) text[0] = 0;
-        close(file);
-    }
-    errno = saved;
-    return atol(text);
-}
-
 int clock_gettime(clockid_t clock, struct timespec *now) {
     static int (*real)(clockid_t, struct timespec *);
     if (!real) real = next("clock_gettime");
     int result = real(clock, now);
-    if (result == 0 && clock == CLOCK_REALTIME) now->tv_sec += wrong_by();
+    if (result == 0 && clock == CLOCK_REALTIME) {
+        char seconds[CONTROL];
+        read_control("CLOCK_CONTROL", seconds);
+        now->tv_sec += atol(seconds);
+    }
     return result;
 }

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::super::proxy::Place;
 
-/// The time in which a node must say that it is ready.
+/// The time in which a node must report that it is ready.
 const READY: Duration = Duration::from_secs(1);
 
 /// The addresses of the balancer of both planes.

@@ -9,7 +9,7 @@ use rolltap_testing::{NatsServers, free_port, until};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::super::part::Part;
+use super::super::part::{self, Part};
 
 /// A shell command that waits for the gate, and then calls the model once.
 pub(super) const AGENT: &str = "while [ ! -e GATE ]; do sleep 0.1; done; \
@@ -163,12 +163,9 @@ impl Bench {
         });
     }
 
-    /// Checks the captures of a job with `rolltap check`.
+    /// Checks the captures of a job.
     pub(super) fn check(&self, name: &str) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rolltap"));
-        let output = command.arg("check").arg(self.job_dir(name)).output().unwrap();
-        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        assert!(output.status.success(), "{said}");
+        part::check(&self.job_dir(name), &[]);
     }
 }
 

@@ -8,11 +8,13 @@ use std::time::Duration;
 use rolltap_testing::until;
 use serde_json::Value;
 
-use super::super::super::part::Part;
+use super::super::super::part::{self, Part};
 
 /// The workers with trials as local processes, and all workers. The others use Docker.
 const LOCAL: usize = 6;
 pub(super) const WORKERS: usize = 8;
+/// The longest time for which a worker is dead or paused. A worker is lost after 20 seconds.
+pub(super) const LONGEST: Duration = Duration::from_secs(30);
 /// The samples of a job.
 const SAMPLES: usize = 6;
 
@@ -131,10 +133,7 @@ impl Jobs {
             }
         }
         assert_eq!(valid.len(), SAMPLES, "{}: {valid:?}: {}", dir.display(), self.job.said());
-        let mut check = std::process::Command::new(env!("CARGO_BIN_EXE_rolltap"));
-        let output = check.arg("check").arg(&dir).output().unwrap();
-        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        assert!(output.status.success(), "{said}");
+        part::check(&dir, &[]);
         self.trials.extend(valid.into_values());
     }
 }
@@ -177,6 +176,3 @@ fn job(dir: &Path, number: usize, common: &[String], variables: &[(String, Strin
     };
     Part::start_with(dir, &job, &[words(&own), words(agent), common.to_vec()].concat(), variables)
 }
-
-/// The longest time for which a worker is dead or paused. A worker is lost after 20 seconds.
-pub(super) const LONGEST: Duration = Duration::from_secs(30);
