@@ -10,6 +10,7 @@ mod crash {
     mod damage;
     mod dialects;
     mod harness;
+    mod holders;
     mod last_event;
     mod ledger;
     mod part;

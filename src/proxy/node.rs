@@ -44,9 +44,9 @@ fn show(cluster: &str, status: &NodeStatus) {
                 "cluster {cluster}: taking over shard {shard} in epoch {epoch}; reading the captures from NATS"
             ));
         }
-        NodeStatus::Holder { shard, epoch, segments, bytes, took } => terminal::say(format_args!(
-            "cluster {cluster}: active for shard {shard} in epoch {epoch}; read {segments} segments with {bytes} bytes in \
-             {:.1} s",
+        NodeStatus::Holder { shard, epoch, node, segments, bytes, took } => terminal::say(format_args!(
+            "cluster {cluster}: active for shard {shard} in epoch {epoch}; node {node}; read {segments} segments with \
+             {bytes} bytes in {:.1} s",
             took.as_secs_f64()
         )),
     }

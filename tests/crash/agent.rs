@@ -9,6 +9,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::dialects::{Speech, Turn};
+use super::holders::Lease;
 use super::ledger::{Book, Reward, State};
 use super::rng::Chance;
 use super::shared_state::{Lost, Moment, Visit, World};
@@ -32,6 +33,13 @@ pub(crate) async fn live(world: Arc<World>, number: u64) {
 struct Agent {
     world: Arc<World>,
     chance: Chance,
+}
+
+/// A complete answer.
+struct Heard {
+    text: String,
+    /// The lease of the node that answered. `None` without a cluster.
+    lease: Option<Lease>,
 }
 
 impl Agent {
@@ -90,10 +98,13 @@ impl Agent {
             let speech = book.page().speech.streaming(stream);
             let leaves = stream && self.chance.per_cent(4);
             book.page().asked += 1;
-            let Ok(Some(text)) = self.hear(&visit, key, speech, &body_of(speech), leaves).await else {
+            let earlier = book.page().lease;
+            let Ok(Some(heard)) = self.hear(&visit, key, speech, &body_of(speech), leaves).await else {
                 continue;
             };
             let number = book.page().number;
+            self.check_lease(book, earlier, heard.lease);
+            let text = heard.text;
             let answer = tokens::ids_of(&text).first().and_then(|&first| tokens::answer_at(first));
             let sent = answer.and_then(|answer| world.upstream.text(number, answer));
             match (answer, sent) {
@@ -108,7 +119,19 @@ impl Agent {
         }
     }
 
-    /// Returns the text of a complete answer, or `None` if the agent itself left before the end.
+    /// Checks that the answer is not that of a node which another had replaced before the request. `earlier` is the lease of the
+    /// trial's latest answer then.
+    fn check_lease(&self, book: &Book, earlier: Option<Lease>, lease: Option<Lease>) {
+        if let (Some(earlier), Some(lease)) = (earlier, lease)
+            && !lease.may_follow(earlier)
+        {
+            self.world.complain(format!("{}: {lease:?} answered after {earlier:?}", book.page().trial_id));
+        }
+        let mut page = book.page();
+        page.lease = page.lease.max(lease);
+    }
+
+    /// Returns a complete answer, or `None` if the agent itself left before the end.
     async fn hear(
         &self,
         visit: &Visit<'_>,
@@ -116,8 +139,9 @@ impl Agent {
         speech: Speech,
         body: &Value,
         leaves: bool,
-    ) -> Result<Option<String>, Lost> {
+    ) -> Result<Option<Heard>, Lost> {
         let mut answer = visit.call(key, speech.path(), body).await?;
+        let lease = self.world.lease_of(&answer);
         let mut came = Vec::new();
         loop {
             match answer.chunk().await {
@@ -131,7 +155,7 @@ impl Agent {
             }
             if let Some(text) = speech.ended(&came) {
                 self.world.moments[Moment::Answered as usize].notify_one();
-                return Ok(Some(text));
+                return Ok(Some(Heard { text, lease }));
             }
             if leaves {
                 return Ok(None);

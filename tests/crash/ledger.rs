@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::dialects::Speech;
+use super::holders::Lease;
 
 /// A trial's book, shared by the agent that writes it and the code that verifies it.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub(crate) struct Page {
     pub(crate) asked: u64,
     /// The answers whose end the agent saw.
     pub(crate) seen: BTreeSet<u32>,
+    /// The latest lease under which an answer ended whose end the agent saw. `None` without a cluster.
+    pub(crate) lease: Option<Lease>,
     pub(crate) reward: Reward,
     /// The bytes of its calls, once they are final.
     pub(crate) calls: Option<String>,
@@ -56,6 +59,7 @@ impl Book {
             state: State::Asked,
             asked: 0,
             seen: BTreeSet::new(),
+            lease: None,
             reward: Reward::None,
             calls: None,
             rollout: None,

@@ -9,6 +9,7 @@ use rolltap_testing::limit;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 
+use super::holders::{Holders, Lease};
 use super::ledger::{Book, Page, Reward, State};
 use super::proxy::Place;
 use super::upstream::Upstream;
@@ -23,6 +24,8 @@ pub(crate) struct World {
     next_trial: AtomicU32,
     books: Mutex<Vec<Book>>,
     complaints: Mutex<Vec<String>>,
+    /// The nodes of a cluster that answered.
+    pub(crate) holders: Holders,
     /// Whether the proxy may reject requests with 503, because its disk is full.
     pub(crate) is_full: AtomicBool,
     /// Whether connections may break while there is a place, because nodes of a cluster answer in turn.
@@ -73,6 +76,7 @@ impl World {
             next_trial: AtomicU32::new(0),
             books: Mutex::default(),
             complaints: Mutex::default(),
+            holders: Holders::default(),
             is_full: AtomicBool::new(false),
             is_cluster: AtomicBool::new(false),
             think_millis: AtomicU64::new(0),
@@ -130,6 +134,14 @@ impl World {
         let pages = books.iter().map(Book::page);
         let is_rewarded = |page: &Page| page.state == State::Sealed && matches!(page.reward, Reward::Kept(_));
         pages.filter(|page| is_rewarded(page)).map(|page| page.trial_id.clone()).collect()
+    }
+
+    /// Records the node that answers. Without a cluster, an answer names none.
+    pub(crate) fn lease_of(&self, answer: &Response) -> Option<Lease> {
+        if !self.is_cluster.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.holders.record(answer.headers()).map_err(|breach| self.complain(breach)).ok()
     }
 
     /// Records a breach that an agent saw.

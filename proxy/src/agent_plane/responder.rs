@@ -87,11 +87,14 @@ impl ClusterDoor<Incoming> {
         let shard = self.shard_of(&request);
         // The holder answers most requests, and its own path has no wait.
         let own = self.roles.of(shard).and_then(|role| match &*role.borrow() {
-            NodeRole::Holder { agents, lease, .. } if lease.is_confirmed() => Some(Arc::clone(agents)),
+            NodeRole::Holder { agents, lease, name, .. } if lease.is_confirmed() => {
+                Some((Arc::clone(agents), name.clone()))
+            }
             NodeRole::Holder { .. } | NodeRole::Restoring | NodeRole::Standby(_) => None,
         });
-        if let Some(agents) = own {
-            return agents.answer(without_mark(request), connection).await;
+        if let Some((agents, name)) = own {
+            let answer = agents.answer(without_mark(request), connection).await;
+            return answer.map(|answer| name.sign(answer));
         }
         connection.speaks();
         let path = identity::split_path(request.uri().path()).1.to_owned();
@@ -102,8 +105,9 @@ impl ClusterDoor<Incoming> {
         };
         match self.pass(shard, request, |holder| holder.agents.clone()).await {
             Passed::Answer(answer) => Ok(answer.map(boxed)),
-            Passed::Here(request, NodeRole::Holder { agents, .. }) => {
-                agents.answer(*request, connection).await
+            Passed::Here(request, NodeRole::Holder { agents, name, .. }) => {
+                let answer = agents.answer(*request, connection).await;
+                answer.map(|answer| name.sign(answer))
             }
             Passed::Here(..) | Passed::NoHolder => {
                 refusal("the service has no active node at present; repeat the request")

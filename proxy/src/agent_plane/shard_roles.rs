@@ -4,11 +4,16 @@ use std::sync::Arc;
 
 use axum::Router;
 use http::uri::Authority;
+use http::{HeaderName, HeaderValue, Response};
 use rolltap_cluster::lease::LeaseClock;
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use super::AgentPlane;
 use crate::common::shard::ShardCount;
+
+/// Names the node that answered an agent, and its lease.
+const HOLDER: HeaderName = HeaderName::from_static("x-rolltap-holder");
 
 /// The part that a node has for a shard.
 #[derive(Clone, Debug)]
@@ -21,11 +26,32 @@ pub(crate) enum NodeRole {
         admin: Router,
         /// Shows whether the shard is still that of this node.
         lease: LeaseClock,
+        /// The lease, as agents see it.
+        name: HolderName,
     },
     /// This node has the lease of the shard, and reads the captures. Requests wait for it.
     Restoring,
     /// Another node holds the shard, or none at present.
     Standby(Option<HolderAddress>),
+}
+
+/// A node and its lease, as the answers to agents name them: `shard=0; epoch=3; node=UUID`. No two nodes have the same shard and
+/// epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HolderName(HeaderValue);
+
+impl HolderName {
+    pub(crate) fn new(shard: u32, epoch: u64, node: Uuid) -> Self {
+        let name = format!("shard={shard}; epoch={epoch}; node={node}");
+        // Numbers and a UUID are valid in a header.
+        Self(HeaderValue::try_from(name).unwrap_or(HeaderValue::from_static("")))
+    }
+
+    /// Adds the name to an answer.
+    pub(crate) fn sign<B>(&self, mut answer: Response<B>) -> Response<B> {
+        answer.headers_mut().insert(HOLDER, self.0.clone());
+        answer
+    }
 }
 
 /// Where the node that holds a shard is reached.

@@ -26,7 +26,7 @@ use super::sockets::{Serving, Sockets};
 use super::{ShutdownError, StartError, check};
 use crate::agent_plane::public_url::PublicUrl;
 use crate::agent_plane::responder::{ClusterDoor, Responder};
-use crate::agent_plane::shard_roles::{NodeRole, ShardRoles};
+use crate::agent_plane::shard_roles::{HolderName, NodeRole, ShardRoles};
 use crate::common::shard::{Shard, ShardCount};
 use crate::settings::Settings;
 use crate::store::{ArchiveSettings, RestoreError, StoreError};
@@ -92,6 +92,8 @@ pub enum NodeStatus {
         shard: u32,
         /// The epoch of the lease.
         epoch: u64,
+        /// The identity of this process.
+        node: Uuid,
         /// The number of segments of captures.
         segments: usize,
         /// Their size.
@@ -229,7 +231,7 @@ impl RunningNode {
             self.settings,
             self.foundation,
             &self.place,
-            HeldShard { shard, lease: &lease },
+            HeldShard { shard, lease: &lease, node: self.me.id },
             self.default_url,
             &observe,
         );
@@ -245,6 +247,7 @@ impl RunningNode {
             agents: Arc::clone(&held.core.agent_plane),
             admin: held.core.admin_router.clone(),
             lease: lease.clock(),
+            name: HolderName::new(shard.number, lease.epoch(), self.me.id),
         });
         observe(held.status());
         tokio::select! {

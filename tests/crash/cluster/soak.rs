@@ -234,9 +234,10 @@ impl Soak {
     fn line(&self) -> String {
         let (seen, lost) = (&self.world.seen, &self.world.lost);
         format!(
-            "{} trials, {} answers seen whole, {} requests repeated, {} jobs",
+            "{} trials, {} answers seen whole, under {} leases, {} requests repeated, {} jobs",
             self.world.books().len(),
             seen.load(Ordering::Relaxed),
+            self.world.holders.leases(),
             lost.load(Ordering::Relaxed),
             self.jobs.ended()
         )

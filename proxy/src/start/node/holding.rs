@@ -7,6 +7,7 @@ use rolltap_cluster::lease::{HeldLease, LeaseState};
 use rolltap_cluster::versions::VersionNumbers;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use uuid::Uuid;
 
 use super::leases::Observer;
 use super::{NodeError, NodeStatus, ShardPlace};
@@ -27,6 +28,8 @@ const UPLOAD_GRACE: Duration = Duration::from_secs(10);
 pub(super) struct HeldShard<'a> {
     pub(super) shard: Shard,
     pub(super) lease: &'a HeldLease,
+    /// The identity of this process.
+    pub(super) node: Uuid,
 }
 
 /// The proxy of a node that holds a shard.
@@ -47,7 +50,7 @@ impl HoldingNode {
         default_url: PublicUrl,
         observe: &Observer,
     ) -> Result<Self, NodeError> {
-        let HeldShard { shard, lease } = held;
+        let HeldShard { shard, lease, node } = held;
         let (began, epoch) = (Instant::now(), lease.epoch());
         observe(NodeStatus::Restoring { shard: shard.number, epoch });
         let data_dir = data_dir_of(&settings.data_dir, shard);
@@ -61,7 +64,7 @@ impl HoldingNode {
         let recovered = recover(opened, Predecessor::Holder, numbers).await.map_err(StartError::from)?;
         let core = Core::start(settings, shard, recovered, foundation, default_url)?;
         let status =
-            NodeStatus::Holder { shard: shard.number, epoch, segments, bytes, took: began.elapsed() };
+            NodeStatus::Holder { shard: shard.number, epoch, node, segments, bytes, took: began.elapsed() };
         Ok(Self { core, status, uploads })
     }
 
