@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import http.client
 import json
+import multiprocessing
 import os
 import socket
 import statistics
@@ -20,6 +21,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 
 NODES = (1, 2, 4)
@@ -118,32 +120,63 @@ class Proxies:
             used += int(fields[11]) + int(fields[12])
         return used / TICKS
 
-    def measure(self, calls: int, threads: int, tokens: int, is_direct: bool) -> tuple[float, float]:
-        """Returns the processor time per call and the median time of a call, in milliseconds. An answer of more than 100 tokens
-        is a stream."""
-        message = {"role": "user", "content": "hello"}
-        body = json.dumps({"model": "sim", "max_tokens": tokens, "stream": tokens > 100, "messages": [message]})
-        times: list[float] = []
+    def measure(self, load: "Load", is_direct: bool) -> "Figure":
+        """Sends all calls, from several processes if the load has several clients."""
+        before, began = self.processor(), time.monotonic()
+        with multiprocessing.get_context("fork").Pool(load.clients) as pool:
+            shares = [(self.agents, self.calls, load, client, is_direct) for client in range(load.clients)]
+            times = sum(pool.starmap(send, shares), [])
+        took = time.monotonic() - began
+        assert len(times) == load.calls, "a call failed"
+        processor = (self.processor() - before) * 1000 / load.calls
+        return Figure(processor, statistics.median(times) * 1000, load.calls / took)
 
-        def work(first: int) -> None:
-            connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for port in self.agents]
-            for number in range(first, calls, threads):
-                key, holder = self.calls[number % TRIALS]
-                node = holder if is_direct else number // threads % len(self.agents)
-                began = time.monotonic()
-                connections[node].request("POST", f"/t/{key}/v1/chat/completions", body, {"content-type": "application/json"})
-                answer = connections[node].getresponse()
-                text = answer.read()
-                if answer.status != 200:
-                    raise SystemExit(f"{answer.status}: {text!r}")
-                times.append(time.monotonic() - began)
 
-        before = self.processor()
-        workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
-        [worker.start() for worker in workers]
-        [worker.join() for worker in workers]
-        assert len(times) == calls, "a call failed"
-        return (self.processor() - before) * 1000 / calls, statistics.median(times) * 1000
+@dataclass(frozen=True)
+class Load:
+    """The calls of one measurement."""
+
+    calls: int
+    at_once: int
+    tokens: int
+    clients: int
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The result of one measurement: milliseconds of processor time per call, the median time of a call in milliseconds, and
+    the calls per second."""
+
+    processor: float
+    latency: float
+    throughput: float
+
+
+def send(agents: list[int], held: list[tuple[str, int]], load: Load, client: int, is_direct: bool) -> list[float]:
+    """Sends the calls of one client, and returns their times in seconds. An answer of more than 100 tokens is a stream. `held` has
+    the key and the node of each trial."""
+    message = {"role": "user", "content": "hello"}
+    stream = load.tokens > 100
+    body = json.dumps({"model": "sim", "max_tokens": load.tokens, "stream": stream, "messages": [message]})
+    times: list[float] = []
+
+    def work(first: int) -> None:
+        connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for port in agents]
+        for number in range(first, load.calls, load.at_once):
+            key, holder = held[number % TRIALS]
+            node = holder if is_direct else number // load.at_once % len(agents)
+            began = time.monotonic()
+            connections[node].request("POST", f"/t/{key}/v1/chat/completions", body, {"content-type": "application/json"})
+            answer = connections[node].getresponse()
+            text = answer.read()
+            if answer.status != 200:
+                raise SystemExit(f"{answer.status}: {text!r}")
+            times.append(time.monotonic() - began)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(client, load.at_once, load.clients)]
+    [worker.start() for worker in workers]
+    [worker.join() for worker in workers]
+    return times
 
 
 def main() -> None:
@@ -154,6 +187,7 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--clients", type=int, default=1)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as stack:
         directory, port = Path(place), free_port()
@@ -164,23 +198,29 @@ def main() -> None:
         program = arguments.rolltap
         sides = [Proxies(stack, program, directory, upstream, at, nodes) for nodes in NODES for at in (None, servers)]
         kinds = [(side, True) for side in sides] + [(side, False) for side in sides if side.is_cluster and side.nodes > 1]
-        figures: dict[tuple[int, bool, bool], list[tuple[float, float]]] = {}
+        load = Load(arguments.calls, arguments.at_once, arguments.tokens, arguments.clients)
+        figures: dict[tuple[int, bool, bool], list[Figure]] = {}
         # The first round warms everything up.
         for round_number in range(arguments.rounds + 1):
             for side, is_direct in kinds:
-                figure = side.measure(arguments.calls, arguments.at_once, arguments.tokens, is_direct)
+                figure = side.measure(load, is_direct)
                 if round_number > 0:
                     figures.setdefault((side.nodes, side.is_cluster, is_direct), []).append(figure)
-    print(f"{arguments.rounds} rounds of {arguments.calls} calls of {arguments.tokens} tokens, {arguments.at_once} at once; medians")
+    print(
+        f"{arguments.rounds} rounds of {load.calls} calls of {load.tokens} tokens, {load.at_once} at once from {load.clients} "
+        "processes; medians"
+    )
     for (nodes, is_cluster, is_direct), rounds in sorted(figures.items(), key=lambda figure: (figure[0][0], figure[0][1])):
         alone = figures[(nodes, False, True)]
         name = f"{nodes} of a cluster, {'direct' if is_direct else 'any'}" if is_cluster else f"{nodes} alone"
-        processor, latency = (statistics.median(values) for values in zip(*rounds))
-        ratio = statistics.median(ours[0] / theirs[0] for ours, theirs in zip(rounds, alone))
-        added = statistics.median(ours[1] - theirs[1] for ours, theirs in zip(rounds, alone))
+        processor, latency, throughput = (
+            statistics.median(getattr(figure, field) for figure in rounds) for field in ("processor", "latency", "throughput")
+        )
+        ratio = statistics.median(ours.processor / theirs.processor for ours, theirs in zip(rounds, alone))
+        added = statistics.median(ours.latency - theirs.latency for ours, theirs in zip(rounds, alone))
         print(
             f"{name:>22}: {processor:.3f} ms of processor time per call ({ratio:.2f} of {nodes} alone), "
-            f"{latency:.2f} ms per call ({added:+.2f} ms)"
+            f"{latency:.2f} ms per call ({added:+.2f} ms), {throughput:.0f} calls/s"
         )
 
 
