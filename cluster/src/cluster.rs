@@ -2,9 +2,11 @@
 
 mod connection;
 pub(crate) mod entry;
+mod nats_thread;
 mod settings;
 
 use std::fmt;
+use std::future::Future;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,10 +14,12 @@ use std::time::Duration;
 use async_nats::jetstream::kv::{self, Operation, Store};
 use async_nats::jetstream::{self, Context, stream};
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use self::connection::Violations;
+use self::nats_thread::NatsThread;
 pub use self::settings::{ClusterName, ClusterSettings, InvalidClusterName, Member};
 
 /// The time in which NATS must create a bucket or a stream, for which its servers elect a leader.
@@ -40,6 +44,11 @@ pub enum ClusterError {
         /// The error of the system.
         source: std::io::Error,
     },
+    /// The connection needs a thread.
+    #[error(
+        "cannot start a thread for the connection to NATS: {0}; allow this process more threads or open files"
+    )]
+    Thread(std::io::Error),
     /// No server accepts the connection.
     #[error(
         "cannot connect to NATS at {servers}: {reason}; start nats-server with JetStream (`nats-server -js`), or correct \
@@ -111,6 +120,7 @@ pub struct Cluster {
 #[derive(Clone, Debug)]
 struct Nats {
     context: Context,
+    thread: NatsThread,
     servers: String,
     name: ClusterName,
     replicas: usize,
@@ -280,6 +290,14 @@ impl Cluster {
 
     pub(crate) fn context(&self) -> &Context {
         &self.nats.context
+    }
+
+    /// Runs a task on the thread of the connection. The task must not block.
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.nats.thread.spawn(task)
     }
 
     /// The largest message that the server accepts, in bytes.

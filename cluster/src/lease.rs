@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_nats::jetstream::kv::{Entry, Operation, Store};
+use async_nats::jetstream::kv::{Entry, Operation};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -146,11 +146,10 @@ pub async fn acquire(
     candidacy: &Candidacy,
     view: &watch::Sender<LeaseView>,
 ) -> HeldLease {
-    let lease =
-        LeaseEntry { bucket: cluster.bucket().clone(), key: format!("shard.{shard}"), node: node.clone() };
+    let lease = LeaseEntry { cluster: cluster.clone(), key: format!("shard.{shard}"), node: node.clone() };
     let mut since = None;
     loop {
-        match timeout(PATIENCE, lease.bucket.entry(lease.key.clone())).await {
+        match timeout(PATIENCE, lease.cluster.bucket().entry(lease.key.clone())).await {
             Ok(Ok(entry)) => {
                 let record = entry.as_ref().and_then(record_of);
                 view.send_if_modified(|view| replace(view, LeaseView::Seen(record.clone())));
@@ -214,7 +213,7 @@ fn record_of(entry: &Entry) -> Option<LeaseRecord> {
 /// The entry of a lease, and the node that wants it.
 #[derive(Clone, Debug)]
 struct LeaseEntry {
-    bucket: Store,
+    cluster: Cluster,
     key: String,
     node: Node,
 }
@@ -235,18 +234,18 @@ impl LeaseEntry {
         let clock = LeaseClock::new(began);
         let shown = clock.clone();
         let keeper = Keeper { entry: self.clone(), epoch, revision, confirmed: began, clock, state };
-        let keeping = tokio::spawn(keeper.run(released));
+        let keeping = self.cluster.spawn(keeper.run(released));
         Some(HeldLease { epoch, state: states, clock: shown, keeping, release })
     }
 
     /// Fails if the write may or may not have succeeded.
     async fn write(&self, record: &LeaseRecord, revision: u64) -> Result<Written, String> {
-        entry::write(&self.bucket, &self.key, json(record), revision, PATIENCE).await
+        entry::write(self.cluster.bucket(), &self.key, json(record), revision, PATIENCE).await
     }
 
     /// Returns the revision of the entry if it is this node's in this epoch.
     async fn own_revision(&self, epoch: u64) -> Option<u64> {
-        let entry = timeout(PATIENCE, self.bucket.entry(self.key.clone())).await.ok()?.ok()??;
+        let entry = timeout(PATIENCE, self.cluster.bucket().entry(self.key.clone())).await.ok()?.ok()??;
         let record = record_of(&entry)?;
         self.is_own(&record, epoch).then_some(entry.revision)
     }
@@ -320,7 +319,7 @@ impl Keeper {
 
     /// Reads the entry after a conflict. Returns it if it is another node's.
     async fn look(&mut self) -> Option<LeaseRecord> {
-        let read = timeout(PATIENCE, self.entry.bucket.entry(self.entry.key.clone())).await;
+        let read = timeout(PATIENCE, self.entry.cluster.bucket().entry(self.entry.key.clone())).await;
         let Ok(Ok(entry)) = read else { return None };
         // An entry that is gone was removed by an operator, and another node may have taken the lease.
         let gone = LeaseRecord { epoch: self.epoch, holder: None };

@@ -15,33 +15,15 @@ const LARGEST: usize = 512 << 10;
 /// The bytes of headers that the server counts as payload.
 const HEADERS: usize = 256;
 
-/// The state of the log.
+/// Whether the log can be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Replicated {
-    /// The messages up to this number are stored on all replicas that NATS requires.
-    Through(u64),
-    /// The messages up to this number are stored. The following ones are sent again until they are.
-    Failing {
-        /// The number.
-        through: u64,
-        /// The error.
-        reason: String,
-    },
-    /// Another node appends to the log. Nothing more is stored. This state is final.
-    Fenced {
-        /// The number of the last message that is stored.
-        through: u64,
-    },
-}
-
-impl Replicated {
-    /// The number of the last message that is stored.
-    pub fn through(&self) -> u64 {
-        match self {
-            Self::Through(number) => *number,
-            Self::Failing { through, .. } | Self::Fenced { through } => *through,
-        }
-    }
+pub enum LogCondition {
+    /// Messages are stored.
+    Well,
+    /// The messages that are not stored are sent again until they are. The text is the latest error.
+    Failing(String),
+    /// Another node appends to the log. Nothing more is stored. This condition is final.
+    Fenced,
 }
 
 /// The right to append to a log.
@@ -52,7 +34,8 @@ pub struct Publisher {
     /// The number of the latest message.
     number: u64,
     largest: usize,
-    state: watch::Receiver<Replicated>,
+    stored: watch::Receiver<u64>,
+    condition: watch::Receiver<LogCondition>,
     trimmer: Trimmer,
 }
 
@@ -103,11 +86,11 @@ impl Publisher {
         let largest = log.cluster().max_payload().min(LARGEST).saturating_sub(LONGEST_HEAD + HEADERS).max(1);
         let trimmer = Trimmer { stream: log.stream.clone() };
         let (queue, queued) = mpsc::unbounded_channel();
-        let (state, states) = watch::channel(Replicated::Through(0));
-        let sending =
-            Sending::new(log, writer, Stored { number: 0, counted: sequence, last: sequence }, state);
-        tokio::spawn(sending.run(queued));
-        Self { queue, writer, number: 0, largest, state: states, trimmer }
+        let cluster = log.cluster().clone();
+        let first = Stored { number: 0, counted: sequence, last: sequence };
+        let (sending, stored, condition) = Sending::new(log, writer, first);
+        cluster.spawn(sending.run(queued));
+        Self { queue, writer, number: 0, largest, stored, condition, trimmer }
     }
 
     /// Appends bytes to a segment, without waiting. Returns the number with which they are stored.
@@ -147,9 +130,14 @@ impl Publisher {
         self.number
     }
 
-    /// Follows the state of the log.
-    pub fn state(&self) -> watch::Receiver<Replicated> {
-        self.state.clone()
+    /// Follows the number of the last message that is stored on all replicas that NATS requires.
+    pub fn stored(&self) -> watch::Receiver<u64> {
+        self.stored.clone()
+    }
+
+    /// Follows the condition of the log.
+    pub fn condition(&self) -> watch::Receiver<LogCondition> {
+        self.condition.clone()
     }
 
     fn send(&mut self, entry: LogEntry) {

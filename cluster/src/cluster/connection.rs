@@ -6,7 +6,9 @@ use std::time::Duration;
 use async_nats::{ConnectOptions, Event, ServerAddr, ServerError, jetstream};
 use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
+use super::nats_thread::NatsThread;
 use super::{ClusterError, ClusterSettings, Nats};
 
 /// The time in which NATS must answer a request.
@@ -59,13 +61,19 @@ impl Nats {
         let servers = shown(&settings.servers);
         let unreachable = |reason: String| ClusterError::Unreachable { servers: servers.clone(), reason };
         let violations = Violations::default();
-        let connecting = options(settings, violations.clone())?.connect(&settings.servers[..]);
+        let (options, addresses) = (options(settings, violations.clone())?, settings.servers.clone());
+        let thread = NatsThread::start().map_err(ClusterError::Thread)?;
+        // The client starts its own tasks on the thread on which it connects.
+        let connecting = thread.spawn(async move { options.connect(&addresses[..]).await });
+        let connecting = AbortOnDropHandle::new(connecting);
         let client = match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
-            Ok(connected) => connected.map_err(|error| unreachable(error.to_string()))?,
+            Ok(Ok(connected)) => connected.map_err(|error| unreachable(error.to_string()))?,
+            Ok(Err(panicked)) => return Err(unreachable(panicked.to_string())),
             Err(_) => return Err(unreachable(format!("no answer in {CONNECT_TIMEOUT:?}"))),
         };
         let context = jetstream::ContextBuilder::new().timeout(REQUEST_TIMEOUT).build(client);
-        Ok(Self { context, servers, name: settings.name.clone(), replicas: settings.replicas, violations })
+        let (name, replicas) = (settings.name.clone(), settings.replicas);
+        Ok(Self { context, thread, servers, name, replicas, violations })
     }
 }
 

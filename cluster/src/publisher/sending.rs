@@ -7,14 +7,15 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use async_nats::jetstream::context::{PublishAckFuture, PublishErrorKind};
+use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::publish::PublishAck;
 use bytes::Bytes;
-use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
+use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{Queued, Replicated};
+use super::{LogCondition, Queued};
 use crate::log::ShardLog;
 use crate::message::{LogMessage, LogOrder, WriterId};
 
@@ -44,8 +45,13 @@ pub(super) struct Sending {
     /// The numbers whose sequence numbers are asked for, in order.
     marks: VecDeque<(u64, oneshot::Sender<u64>)>,
     in_flight: FuturesOrdered<<PublishAckFuture as IntoFuture>::IntoFuture>,
-    state: watch::Sender<Replicated>,
+    /// The number of the last message that is stored.
+    through: watch::Sender<u64>,
+    condition: watch::Sender<LogCondition>,
 }
+
+/// The acknowledgement of a message.
+type Acknowledged = Result<PublishAck, PublishError>;
 
 /// The error of a message that could not be published, and its text.
 type Failure = (PublishErrorKind, String);
@@ -54,22 +60,25 @@ type Failure = (PublishErrorKind, String);
 struct Fenced;
 
 impl Sending {
-    /// Returns the task of a writer whose first message is stored.
+    /// Returns the task of a writer whose first message is stored, the number of the last stored message, and the condition.
     pub(super) fn new(
         log: ShardLog,
         writer: WriterId,
         stored: Stored,
-        state: watch::Sender<Replicated>,
-    ) -> Self {
-        Self {
+    ) -> (Self, watch::Receiver<u64>, watch::Receiver<LogCondition>) {
+        let (through, numbers) = watch::channel(stored.number);
+        let (condition, conditions) = watch::channel(LogCondition::Well);
+        let sending = Self {
             log,
             writer,
             stored,
             unstored: VecDeque::new(),
             marks: VecDeque::new(),
             in_flight: FuturesOrdered::new(),
-            state,
-        }
+            through,
+            condition,
+        };
+        (sending, numbers, conditions)
     }
 
     /// Sends what comes from the queue, until the publisher is dropped and everything is stored, or the log is fenced.
@@ -78,10 +87,7 @@ impl Sending {
         while !is_over || !self.unstored.is_empty() {
             let outcome = tokio::select! {
                 biased;
-                Some(acknowledged) = self.in_flight.next() => match acknowledged {
-                    Ok(ack) => self.is_stored(ack.sequence),
-                    Err(error) => Err((error.kind(), error.to_string())),
-                },
+                Some(acknowledged) = self.in_flight.next() => self.are_stored(acknowledged),
                 queued = queue.recv(), if !is_over && self.in_flight.len() < IN_FLIGHT => {
                     match queued {
                         Some(Queued::Message(number, message)) => self.unstored.push_back((number, message)),
@@ -101,11 +107,25 @@ impl Sending {
                 tracing::error!(
                     "another node appends to the log of this shard: this one may write nothing more"
                 );
-                let through = self.stored.number;
-                self.state.send_replace(Replicated::Fenced { through });
+                self.condition.send_replace(LogCondition::Fenced);
                 return;
             }
         }
+    }
+
+    /// Counts an acknowledgement, and those that have come after it. All of them wake the waiters once.
+    fn are_stored(&mut self, first: Acknowledged) -> Result<(), Failure> {
+        let mut next = Some(first);
+        let mut outcome = Ok(());
+        while let Some(acknowledged) = next.filter(|_| outcome.is_ok()) {
+            outcome = match acknowledged {
+                Ok(ack) => self.is_stored(ack.sequence),
+                Err(error) => Err((error.kind(), error.to_string())),
+            };
+            next = self.in_flight.next().now_or_never().flatten();
+        }
+        self.through.send_replace(self.stored.number);
+        outcome
     }
 
     /// The first message in flight is stored. Fails if the message did not follow the one before it.
@@ -117,7 +137,6 @@ impl Sending {
         }
         if let Some((number, _)) = self.unstored.pop_front() {
             self.stored = Stored { number, counted: sequence, last: sequence };
-            self.state.send_replace(Replicated::Through(number));
             self.answer_marks(self.stored);
         }
         Ok(())
@@ -161,9 +180,8 @@ impl Sending {
         let mut is_first = kind == PublishErrorKind::WrongLastSequence;
         loop {
             self.in_flight.clear();
-            let through = self.stored.number;
             if !std::mem::take(&mut is_first) {
-                self.state.send_replace(Replicated::Failing { through, reason: reason.clone() });
+                self.condition.send_replace(LogCondition::Failing(reason.clone()));
                 tokio::time::sleep(AGAIN).await;
             }
             let resumed = match last_stored(&self.log, self.writer, self.stored).await {
@@ -185,7 +203,8 @@ impl Sending {
             self.unstored.pop_front();
         }
         let before = std::mem::replace(&mut self.stored, found);
-        self.state.send_replace(Replicated::Through(found.number));
+        self.through.send_replace(found.number);
+        self.condition.send_replace(LogCondition::Well);
         self.answer_marks(before);
     }
 }

@@ -221,6 +221,10 @@ impl WorkQueue {
         }
     }
 
+    pub(super) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
     pub(super) fn bucket(&self) -> &Store {
         &self.bucket
     }

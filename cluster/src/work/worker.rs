@@ -78,7 +78,7 @@ impl Heartbeat {
         let written = timeout(PATIENCE, Box::pin(queue.bucket().put(id.key(), json(&record)))).await;
         written.map_err(|_| failed(&"no answer"))?.map_err(|error| failed(&error))?;
         let (record, records) = watch::channel(record);
-        let beating = tokio::spawn(beat(queue.clone(), id, records));
+        let beating = queue.cluster().spawn(beat(queue.clone(), id, records));
         Ok(Self { id, queue: queue.clone(), record, _beating: AbortOnDropHandle::new(beating) })
     }
 

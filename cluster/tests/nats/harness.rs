@@ -59,7 +59,7 @@ pub(crate) async fn claimed(cluster: &Cluster, epoch: u64) -> (Publisher, Vec<u8
 }
 
 pub(crate) async fn stored(publisher: &Publisher, number: u64) {
-    let mut state = publisher.state();
-    let waiting = state.wait_for(|state| state.through() >= number);
+    let mut through = publisher.stored();
+    let waiting = through.wait_for(|through| *through >= number);
     tokio::time::timeout(limit(60), waiting).await.expect("stored in time").unwrap();
 }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use rolltap_cluster::connect;
 use rolltap_cluster::log::{LogEntry, LogError, ShardLog};
-use rolltap_cluster::publisher::{Publisher, Replicated};
+use rolltap_cluster::publisher::{LogCondition, Publisher};
 use rolltap_testing::NatsServers;
 
 use super::harness::{claimed, settings, stored};
@@ -52,8 +52,8 @@ async fn an_earlier_writer_stores_nothing_after_the_next_one_has_claimed_the_log
     assert_eq!(found, b"first");
     let number = second.append(1, 5, b" second");
     first.append(1, 5, b" late");
-    let mut state = first.state();
-    state.wait_for(|state| matches!(state, Replicated::Fenced { through: 1 })).await.unwrap();
+    first.condition().wait_for(|condition| *condition == LogCondition::Fenced).await.unwrap();
+    assert_eq!(*first.stored().borrow(), 1);
     stored(&second, number).await;
     let (_, found) = claimed(&one, 3).await;
     assert_eq!(found, b"first second");
@@ -67,11 +67,12 @@ async fn a_log_that_cannot_be_written_fails_and_continues_later() {
     let (mut publisher, _) = claimed(&cluster, 1).await;
     servers.kill(0);
     let number = publisher.append(1, 0, b"waits");
-    let mut state = publisher.state();
-    state.wait_for(|state| matches!(state, Replicated::Failing { through: 0, .. })).await.unwrap();
+    let mut condition = publisher.condition();
+    condition.wait_for(|condition| matches!(condition, LogCondition::Failing(_))).await.unwrap();
+    assert_eq!(*publisher.stored().borrow(), 0);
     servers.restart(0);
     stored(&publisher, number).await;
-    assert_eq!(*publisher.state().borrow(), Replicated::Through(number));
+    assert_eq!((*publisher.stored().borrow(), &*condition.borrow()), (number, &LogCondition::Well));
 }
 
 #[tokio::test]

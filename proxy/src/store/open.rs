@@ -96,7 +96,7 @@ impl Store {
         let (health, unsynced, is_ending) = (Health::new(), Unsynced::default(), Arc::default());
         let index = Arc::new(Mutex::new(index));
         let latest = latest.unwrap_or(SegmentId::NONE);
-        let replicated = replica.as_ref().map(|copy| copy.publisher.state());
+        let replicated = replica.as_ref().map(|copy| copy.publisher.stored());
         // A segment in object storage never changes again.
         let archived = replica.as_ref().and_then(|copy| copy.archived);
         let segment = segment.filter(|_| archived.is_none_or(|archived| archived < latest));

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rolltap_cluster::log::{LogError, ShardLog};
 use rolltap_cluster::objects::{ArchiveError, ObjectStorage, SegmentArchive, SegmentObject};
-use rolltap_cluster::publisher::{Publisher, Replicated};
+use rolltap_cluster::publisher::{LogCondition, Publisher};
 use rolltap_cluster::{Cluster, ClusterError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -157,12 +157,12 @@ impl Restored {
         settings: StoreSettings,
     ) -> Result<(OpenedStore, Option<JoinHandle<()>>), StoreError> {
         let Self { lock, publisher, archiver, .. } = self;
-        let state = publisher.state();
+        let condition = publisher.condition();
         let archived = archiver.as_ref().and_then(Archiver::latest);
         let (archiving, task) = archiver.map(Archiver::start).unzip();
         let copy = StoreCopy { publisher, archiving, archived };
         let opened = Store::open_locked(lock, data_dir, settings, Some(copy))?;
-        tokio::spawn(show(state, opened.store.health()));
+        tokio::spawn(show(condition, opened.store.health()));
         Ok((opened, task))
     }
 }
@@ -202,18 +202,18 @@ async fn fetch(
     Ok(())
 }
 
-/// Shows the state of the copy in the health of the store, until either ends.
-async fn show(mut state: watch::Receiver<Replicated>, health: Health) {
+/// Shows the condition of the copy in the health of the store, until either ends.
+async fn show(mut condition: watch::Receiver<LogCondition>, health: Health) {
     loop {
-        let current = state.borrow_and_update().clone();
+        let current = condition.borrow_and_update().clone();
         match current {
-            Replicated::Through(_) => health.is_well(Part::Log),
-            Replicated::Failing { reason, .. } => health.fails(Part::Log, StoreError::Replicate(reason)),
-            Replicated::Fenced { .. } => {
+            LogCondition::Well => health.is_well(Part::Log),
+            LogCondition::Failing(reason) => health.fails(Part::Log, StoreError::Replicate(reason)),
+            LogCondition::Fenced => {
                 return health.ends(StoreError::TakenOver("it appends to the log of the shard".to_owned()));
             }
         }
-        if state.changed().await.is_err() {
+        if condition.changed().await.is_err() {
             return;
         }
     }

@@ -16,7 +16,6 @@ use std::collections::VecDeque;
 use std::future::pending;
 use std::sync::{Arc, Mutex};
 
-use rolltap_cluster::publisher::Replicated;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::log::Log;
@@ -60,8 +59,8 @@ struct Writing {
 /// Written batches whose copies are not acknowledged.
 #[derive(Default)]
 struct Replicating {
-    /// `None` without a cluster.
-    state: Option<watch::Receiver<Replicated>>,
+    /// The number through which the log is copied. `None` without a cluster.
+    through: Option<watch::Receiver<u64>>,
     batches: VecDeque<WrittenBatch>,
 }
 
@@ -79,8 +78,8 @@ pub(crate) struct GroupCommit {
     pub(crate) health: Health,
     /// After each notification, the next batch begins a new segment.
     pub(crate) distrusted: Arc<Notify>,
-    /// The state of the copy of the log. `None` without a cluster.
-    pub(crate) replicated: Option<watch::Receiver<Replicated>>,
+    /// The number through which the log is copied. `None` without a cluster.
+    pub(crate) replicated: Option<watch::Receiver<u64>>,
 }
 
 /// Starts to gather entries. Ends after an [`Entry::Finish`], once every reserved place is used or dropped. Returns the
@@ -94,7 +93,7 @@ pub(crate) fn spawn(gathers: GroupCommit) -> mpsc::Receiver<Batch> {
 async fn gather(gathers: GroupCommit, batches: mpsc::Sender<Batch>) {
     let GroupCommit { mut entries, log, health, distrusted, replicated } = gathers;
     let mut gathered = Gathered::default();
-    let mut replicating = Replicating { state: replicated, ..Replicating::default() };
+    let mut replicating = Replicating { through: replicated, ..Replicating::default() };
     let mut writing: Option<Writing> = None;
     let mut is_over = false;
     let mut came = Vec::new();
@@ -169,8 +168,8 @@ fn is_waited_for(waiting: &Waiting) -> bool {
 impl Replicating {
     /// Answers the waiters once the copy of the log has the batch. Without a cluster, that is at once.
     fn add(&mut self, batch: WrittenBatch) {
-        let is_copied = |state: &watch::Receiver<Replicated>| state.borrow().through() >= batch.number;
-        if self.state.as_ref().is_none_or(is_copied) {
+        let is_copied = |through: &watch::Receiver<u64>| *through.borrow() >= batch.number;
+        if self.through.as_ref().is_none_or(is_copied) {
             answer(batch.waiting, &Ok(()));
         } else {
             self.batches.push_back(batch);
@@ -179,11 +178,10 @@ impl Replicating {
 
     /// Resolves with the number through which the log is copied, once that includes the first batch.
     async fn advanced(&mut self) -> u64 {
-        let (Some(first), Some(state)) = (self.batches.front(), &mut self.state) else {
+        let (Some(first), Some(through)) = (self.batches.front(), &mut self.through) else {
             return pending().await;
         };
-        let copied = state.wait_for(|state| state.through() >= first.number).await;
-        match copied.map(|state| state.through()) {
+        match through.wait_for(|through| *through >= first.number).await.map(|through| *through) {
             Ok(through) => through,
             // The copy has ended, and the health of the store shows why.
             Err(_) => pending().await,
