@@ -122,11 +122,11 @@ class Proxies:
 
     def measure(self, load: "Load", is_direct: bool) -> "Figure":
         """Sends all calls, from several processes if the load has several clients."""
-        before, began = self.processor(), time.monotonic()
         with multiprocessing.get_context("fork").Pool(load.clients) as pool:
             shares = [(self.agents, self.calls, load, client, is_direct) for client in range(load.clients)]
+            before, began = self.processor(), time.monotonic()
             times = sum(pool.starmap(send, shares), [])
-        took = time.monotonic() - began
+            took = time.monotonic() - began
         assert len(times) == load.calls, "a call failed"
         processor = (self.processor() - before) * 1000 / load.calls
         return Figure(processor, statistics.median(times) * 1000, load.calls / took)
