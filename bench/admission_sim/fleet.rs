@@ -250,6 +250,7 @@ impl Fleet {
             prompt: (before + turns[turn].added) as u64,
             answer: turns[turn].answer as u64,
             continues: turn > 0,
+            seconds: finished.end - self.asked[trial],
         };
         let (pause, is_last) = (turns[turn].pause, turn + 1 == turns.len());
         self.ledger.ended_call(&id(trial), replica as ServerId, call);

@@ -3,7 +3,8 @@
 //! Where too many conversations are open, each is evicted from the KV cache before its next turn, and the server computes it
 //! again. The proxy knows the length and the server of each conversation, so it can prevent that: [`ledger`] forecasts how
 //! many tokens the open trials need ([`forecast`], from the [`lengths`] of trials and the [`prefixes`] that they share) and
-//! compares the forecast with the size of the cache ([`report`]), corrected by the cost of misses ([`correction`]).
+//! compares the forecast with the size of the cache ([`report`]). A [`correction`] of that size follows from a prediction of
+//! the [`throughput`].
 
 mod correction;
 mod forecast;
@@ -11,6 +12,7 @@ pub(super) mod ledger;
 mod lengths;
 mod prefixes;
 pub(super) mod report;
+mod throughput;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -103,5 +105,6 @@ pub(super) fn of_call(records: &[Arc<Call>]) -> Option<EndedCall> {
     let answer = call.choices.iter().map(|choice| choice.token_ids.len()).max()?;
     let prompt = call.prompt_token_ids.len() as u64;
     let continues = matches!(call.continuation, Some(Continuation::Spliced { .. }));
-    (prompt > 0).then_some(EndedCall { prompt, answer: answer as u64, continues })
+    let seconds = call.ended_at.duration_since(call.started_at).as_secs_f64();
+    (prompt > 0).then_some(EndedCall { prompt, answer: answer as u64, continues, seconds })
 }

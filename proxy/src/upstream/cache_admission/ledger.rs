@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rolltap_rollout::ids::TrialId;
 
-use super::correction::Correction;
+use super::correction::{Caches, Correction};
 use super::forecast::{Growing, peak};
 use super::lengths::Lengths;
 use super::prefixes::Prefixes;
@@ -78,7 +78,7 @@ struct OpenTrial {
 }
 
 /// A call that ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EndedCall {
     /// The tokens of its prompt.
     pub prompt: u64,
@@ -86,6 +86,8 @@ pub struct EndedCall {
     pub answer: u64,
     /// Whether the prompt begins with the tokens of an earlier call of the trial.
     pub continues: bool,
+    /// The seconds between its start and its end.
+    pub seconds: f64,
 }
 
 /// The state of a server, for its status.
@@ -134,13 +136,25 @@ impl CacheLedger {
             .zip(report)
             .and_then(|(before, report)| report.since(&before, now - server.reported));
         (server.cache, server.reported) = (report.map_or(Cache::Unavailable, Cache::Known), now);
+        let open = server.open.len();
         if let Some(progress) = progress {
-            self.correction.add(progress);
-            let caches = self.servers.values().filter_map(Server::report);
-            self.correction.review(caches.map(|report| report.capacity).fold(0, u64::saturating_add));
+            self.correction.add(progress, open);
+            self.review();
         }
         self.estimate_lengths();
         is_news
+    }
+
+    /// Reviews the correction if it is due.
+    fn review(&mut self) {
+        let known = || self.servers.values().filter_map(|server| Some((server, server.report()?)));
+        let capacity = known().fold(0, |sum: u64, (_, report)| sum.saturating_add(report.capacity));
+        let servers = known().count();
+        if self.correction.is_due(capacity, servers) {
+            let forecasts = known().map(|(server, report)| self.forecast(server, report, None));
+            let forecast = forecasts.fold(0, u64::saturating_add);
+            self.correction.review(Caches { servers, capacity, forecast });
+        }
     }
 
     fn estimate_lengths(&mut self) {
@@ -237,7 +251,7 @@ impl CacheLedger {
             _ => 0,
         };
         open.tokens = call.prompt.saturating_add(call.answer);
-        self.correction.expect(expected);
+        self.correction.expect(expected, call.seconds);
     }
 
     /// Moves a trial whose server takes no calls any more. Nothing of it is in the cache of the new one.

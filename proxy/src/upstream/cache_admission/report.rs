@@ -56,6 +56,8 @@ pub(super) struct Progress {
     pub(super) waited: f64,
     /// The seconds between the reports.
     pub(super) seconds: f64,
+    /// The number of later reports.
+    pub(super) reports: u64,
 }
 
 impl AddAssign for Progress {
@@ -65,6 +67,7 @@ impl AddAssign for Progress {
         self.preemptions = self.preemptions.saturating_add(other.preemptions);
         self.waited += other.waited;
         self.seconds += other.seconds;
+        self.reports = self.reports.saturating_add(other.reports);
     }
 }
 
@@ -78,6 +81,7 @@ impl CacheReport {
             preemptions: self.preemptions.checked_sub(before.preemptions)?,
             waited: (self.first_token_seconds - before.first_token_seconds).max(0.0),
             seconds: seconds.max(0.0),
+            reports: 1,
         })
     }
 
