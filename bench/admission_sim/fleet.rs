@@ -249,7 +249,7 @@ impl Fleet {
         let call = EndedCall {
             prompt: (before + turns[turn].added) as u64,
             answer: turns[turn].answer as u64,
-            continues: turn > 0,
+            known: before as u64,
             seconds: finished.end - self.asked[trial],
         };
         let (pause, is_last) = (turns[turn].pause, turn + 1 == turns.len());

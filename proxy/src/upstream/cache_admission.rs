@@ -6,6 +6,7 @@
 //! compares the forecast with the size of the cache ([`report`]). A [`correction`] of that size follows from a prediction of
 //! the [`throughput`].
 
+pub(super) mod conversations;
 mod correction;
 mod forecast;
 pub(super) mod ledger;
@@ -17,11 +18,11 @@ mod throughput;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rolltap_rollout::call::Call;
-use rolltap_rollout::continuation::Continuation;
 use rolltap_rollout::ids::TrialId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::conversations::Conversations;
 use self::ledger::{CacheLedger, EndedCall, ServerId};
 use self::report::CacheReport;
 use super::{ModelCard, Pool};
@@ -99,12 +100,16 @@ impl TrialAdmission {
     }
 }
 
-/// Returns the tokens of a call that sampled something. `None` if it used no cache.
-pub(super) fn of_call(records: &[Arc<Call>]) -> Option<EndedCall> {
+/// Returns the tokens of a call that sampled something, and adds it to the conversations of its trial. `None` if the call used
+/// no cache.
+pub(super) fn of_call(records: &[Arc<Call>], conversations: &mut Conversations) -> Option<EndedCall> {
     let call = records.iter().max_by_key(|call| call.prompt_token_ids.len())?;
-    let answer = call.choices.iter().map(|choice| choice.token_ids.len()).max()?;
-    let prompt = call.prompt_token_ids.len() as u64;
-    let continues = matches!(call.continuation, Some(Continuation::Spliced { .. }));
+    let answer = call.choices.iter().map(|choice| &choice.token_ids).max_by_key(|answer| answer.len())?;
+    let prompt = &call.prompt_token_ids;
+    if prompt.is_empty() {
+        return None;
+    }
+    let known = conversations.add(prompt, answer) as u64;
     let seconds = call.ended_at.duration_since(call.started_at).as_secs_f64();
-    (prompt > 0).then_some(EndedCall { prompt, answer: answer as u64, continues, seconds })
+    Some(EndedCall { prompt: prompt.len() as u64, answer: answer.len() as u64, known, seconds })
 }

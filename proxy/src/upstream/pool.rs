@@ -13,6 +13,7 @@ use rolltap_rollout::ids::TrialId;
 
 use super::body::{Lease, Load, UpstreamBody};
 use super::cache_admission::CacheAdmission;
+use super::cache_admission::conversations::Conversations;
 use super::health::watch;
 use super::http1::{Connections, ServerTls};
 use super::replica::{Outgoing, Replica, ReplicaId};
@@ -56,6 +57,8 @@ pub(crate) struct Pool {
 struct Home {
     replica: Arc<Replica>,
     sessions: UsedSessions,
+    /// The tokens that its calls left in the KV cache. Empty if trials are not admitted by the cache.
+    conversations: Conversations,
 }
 
 #[derive(Debug, Default)]

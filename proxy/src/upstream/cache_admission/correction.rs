@@ -19,9 +19,10 @@ const MOST: f64 = 8.0;
 /// The largest relative changes of a review.
 const RISE: f64 = 0.4;
 const FALL: f64 = 0.15;
-/// The reports of each server between two reviews. Means of less time are noise, and the change of a review needs time to have
-/// an effect.
+/// The reports of each server between two reviews, and before the first one. Means of less time are noise, and the change of a
+/// review needs time to have an effect. At the beginning of a job all trials are young, and their cache has few misses yet.
 const REPORTS: u64 = 10;
+const FIRST_REPORTS: u64 = 30;
 /// The ratio of two factors that are compared.
 const CANDIDATES: f64 = 1.05;
 /// A larger factor must have this many times the throughput of a smaller one. Fewer open trials compute fewer tokens.
@@ -42,6 +43,7 @@ const FORGETTING: f64 = 1.002;
 #[derive(Debug)]
 pub(super) struct Correction {
     factor: f64,
+    is_reviewed: bool,
     since: Figures,
     /// The seconds that a server needs to compute a token of a prompt.
     price: Smallest,
@@ -82,7 +84,7 @@ pub(super) struct Caches {
 impl Default for Correction {
     fn default() -> Self {
         let (price, decode) = (Smallest::default(), Smallest::default());
-        Self { factor: FIRST, since: Figures::default(), price, decode }
+        Self { factor: FIRST, is_reviewed: false, since: Figures::default(), price, decode }
     }
 }
 
@@ -115,12 +117,14 @@ impl Correction {
     /// reported some times.
     pub(super) fn is_due(&self, capacity: u64, servers: usize) -> bool {
         let Figures { progress, expected, .. } = self.since;
-        expected >= (capacity / 2).max(1) && progress.reports >= REPORTS.saturating_mul(servers as u64)
+        let reports = if self.is_reviewed { REPORTS } else { FIRST_REPORTS };
+        expected >= (capacity / 2).max(1) && progress.reports >= reports.saturating_mul(servers as u64)
     }
 
     /// Reviews the factor.
     pub(super) fn review(&mut self, caches: Caches) {
         let figures = std::mem::take(&mut self.since);
+        self.is_reviewed = true;
         self.factor = (self.factor * self.change(&figures, caches)).clamp(LEAST, MOST);
     }
 
@@ -232,8 +236,11 @@ mod tests {
         let hits = (calls as f64 * 900.0 * (1.0 - missed)) as u64;
         let queries = calls * 1000;
         assert!(!correction.is_due(SIZE, 1), "no report");
-        let minute = Progress { queries, hits, preemptions, waited, seconds: 60.0, reports: REPORTS };
-        correction.add(minute, 10 * REPORTS as usize);
+        let reports = FIRST_REPORTS;
+        correction.add(
+            Progress { queries, hits, preemptions, waited, seconds: 60.0, reports },
+            10 * reports as usize,
+        );
         assert!(correction.is_due(SIZE, 1));
         correction.review(Caches { servers: 1, capacity: SIZE, forecast: correction.size(SIZE) });
         correction.size(SIZE)

@@ -84,8 +84,8 @@ pub struct EndedCall {
     pub prompt: u64,
     /// The tokens of its answer.
     pub answer: u64,
-    /// Whether the prompt begins with the tokens of an earlier call of the trial.
-    pub continues: bool,
+    /// The tokens with which its prompt and an earlier call of the trial begin.
+    pub known: u64,
     /// The seconds between its start and its end.
     pub seconds: f64,
 }
@@ -247,8 +247,7 @@ impl CacheLedger {
                 self.prefixes.begun(&open.kind, call.prompt);
                 0
             }
-            before if call.continues => before.min(call.prompt),
-            _ => 0,
+            _ => call.known,
         };
         open.tokens = call.prompt.saturating_add(call.answer);
         self.correction.expect(expected, call.seconds);

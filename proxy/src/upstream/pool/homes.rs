@@ -8,6 +8,7 @@ use rolltap_rollout::ids::TrialId;
 
 use super::{Home, Pool};
 use crate::upstream::cache_admission;
+use crate::upstream::cache_admission::conversations::Conversations;
 use crate::upstream::cache_admission::ledger::CacheStatus;
 use crate::upstream::replica::{Replica, ReplicaId};
 use crate::upstream::session::UsedSessions;
@@ -32,7 +33,8 @@ impl Pool {
     /// Makes a replica the trial's own.
     pub(super) fn settle(&self, trial: &TrialId, replica: Arc<Replica>) {
         replica.trials.fetch_add(1, Ordering::Relaxed);
-        let home = Home { replica, sessions: UsedSessions::default() };
+        let (sessions, conversations) = (UsedSessions::default(), Conversations::default());
+        let home = Home { replica, sessions, conversations };
         // The trial may have had a replica that takes no calls, or that of a concurrent first call.
         if let Some(before) = self.homes.insert(trial.clone(), home) {
             self.leave(trial, before);
@@ -48,8 +50,12 @@ impl Pool {
     pub(crate) fn call_ended(&self, records: &[Arc<Call>]) {
         let (Some(cache), Some(record)) = (&self.cache, records.first()) else { return };
         // A trial that was forgotten uses no cache any more.
-        if let (Some(call), Some(home)) = (cache_admission::of_call(records), self.home(&record.trial_id)) {
-            cache.ledger().ended_call(&record.trial_id, home.id, call);
+        let Some(mut home) = self.homes.get_mut(&record.trial_id) else { return };
+        let (call, server) = (cache_admission::of_call(records, &mut home.conversations), home.replica.id);
+        // The lock of the home ends before that of the ledger begins.
+        drop(home);
+        if let Some(call) = call {
+            cache.ledger().ended_call(&record.trial_id, server, call);
         }
     }
 
@@ -64,7 +70,7 @@ impl Pool {
         }
     }
 
-    fn leave(&self, trial: &TrialId, Home { replica, sessions }: Home) {
+    fn leave(&self, trial: &TrialId, Home { replica, sessions, .. }: Home) {
         replica.trials.fetch_sub(1, Ordering::Relaxed);
         self.session_ends.add(SessionEnd { replica, trial: trial.clone(), sessions });
     }

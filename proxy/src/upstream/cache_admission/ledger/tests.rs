@@ -34,7 +34,7 @@ fn run_some(ledger: &mut CacheLedger, kind: &str, prompt: u64, answer: u64) {
     for number in 0..32 {
         let trial = TrialId::new(format!("earlier-{number}")).unwrap();
         let server = ledger.admit(&trial, kind, &[ONE]).unwrap();
-        ledger.ended_call(&trial, server, EndedCall { prompt, answer, continues: false, seconds: 1.0 });
+        ledger.ended_call(&trial, server, EndedCall { prompt, answer, known: 0, seconds: 1.0 });
         ledger.release(&trial);
     }
     let report = ledger.servers[&ONE].report();
@@ -81,11 +81,7 @@ fn trials_at_different_points_leave_room_for_more() {
     let at_once = admit_all(&mut ledger, "a", &[ONE]).len();
     for number in 0..at_once {
         let answer = 1000 * number as u64 / at_once as u64;
-        ledger.ended_call(
-            &trial(number),
-            ONE,
-            EndedCall { prompt: 100, answer, continues: false, seconds: 1.0 },
-        );
+        ledger.ended_call(&trial(number), ONE, EndedCall { prompt: 100, answer, known: 0, seconds: 1.0 });
     }
     let more = admit_all(&mut ledger, "a", &[ONE]).len();
     assert!(more >= 3, "{at_once} and {more}");
@@ -116,7 +112,7 @@ fn a_trial_keeps_its_place_and_frees_it_once() {
     assert_eq!(ledger.admit(&trial(0), "a", &[ONE, OTHER]), server);
     assert_eq!(ledger.open_trials(), 1);
     // Its server takes no calls any more.
-    ledger.ended_call(&trial(0), OTHER, EndedCall { prompt: 10, answer: 5, continues: true, seconds: 1.0 });
+    ledger.ended_call(&trial(0), OTHER, EndedCall { prompt: 10, answer: 5, known: 10, seconds: 1.0 });
     assert_eq!(ledger.status(ONE).unwrap().trials, 0);
     assert_eq!(ledger.status(OTHER).unwrap().trials, 1);
     ledger.release(&trial(0));
@@ -146,10 +142,14 @@ fn preemptions_leave_less_room_at_all_servers() {
     ledger.admit(&trial(0), "a", &[ONE]).unwrap();
     let before = ledger.status(OTHER).unwrap().limit.unwrap();
     for prompt in [500, 700, 900, 1100] {
-        ledger.ended_call(&trial(0), ONE, EndedCall { prompt, answer: 100, continues: true, seconds: 1.0 });
+        ledger.ended_call(
+            &trial(0),
+            ONE,
+            EndedCall { prompt, answer: 100, known: prompt - 100, seconds: 1.0 },
+        );
     }
     let preempting = CacheReport { queries: 2100, hits: 2000, preemptions: 3, ..report(1000).unwrap() };
-    for second in 1..=20 {
+    for second in 1..=60 {
         ledger.report(ONE, Some(preempting), f64::from(second));
     }
     assert!(ledger.status(OTHER).unwrap().limit.unwrap() < before);
@@ -186,7 +186,7 @@ proptest! {
                     ledger.admit(&trial(number), if is_a { "a" } else { "b" }, &[ONE, OTHER]);
                 }
                 Step::Call(number, prompt, answer) => {
-                    let call = EndedCall { prompt, answer, continues: prompt % 2 == 0, seconds: 1.0 };
+                    let call = EndedCall { prompt, answer, known: prompt / 2, seconds: 1.0 };
                     ledger.ended_call(&trial(number), OTHER, call);
                 }
                 Step::Release(number) => ledger.release(&trial(number)),
