@@ -203,8 +203,9 @@ impl Sending {
             self.unstored.pop_front();
         }
         let before = std::mem::replace(&mut self.stored, found);
-        self.through.send_replace(found.number);
+        // The condition comes first: who sees a message stored must not see an older failure.
         self.condition.send_replace(LogCondition::Well);
+        self.through.send_replace(found.number);
         self.answer_marks(before);
     }
 }

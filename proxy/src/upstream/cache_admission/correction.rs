@@ -113,8 +113,8 @@ impl Correction {
         self.since.open = self.since.open.saturating_add(open as u64);
     }
 
-    /// Whether the factor is due for a review: half as many tokens were expected as all caches have, and each of these servers has
-    /// reported some times.
+    /// Whether the factor is due for a review: half as many tokens were expected as all caches have, and these servers
+    /// have reported often enough.
     pub(super) fn is_due(&self, capacity: u64, servers: usize) -> bool {
         let Figures { progress, expected, .. } = self.since;
         let reports = if self.is_reviewed { REPORTS } else { FIRST_REPORTS };
