@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use super::error::AgentError;
 use super::forward::{FORWARDED, ForwardError, ForwardedBody, Forwarder};
 use super::open_connections::OpenConnection;
-use super::shard_roles::{HolderAddress, NodeRole, ShardRoles};
+use super::shard_roles::{HolderAddress, HolderName, NodeRole, ShardRoles};
 use super::{AgentPlane, AnswerBody, BodyError, boxed, identity};
 use crate::common::shard::ShardCount;
 use crate::dialect::error_shape::ErrorShape;
@@ -93,8 +93,7 @@ impl ClusterDoor<Incoming> {
             NodeRole::Holder { .. } | NodeRole::Restoring | NodeRole::Standby(_) => None,
         });
         if let Some((agents, name)) = own {
-            let answer = agents.answer(without_mark(request), connection).await;
-            return answer.map(|answer| name.sign(answer));
+            return answer_as(&name, agents, without_mark(request), connection).await;
         }
         connection.speaks();
         let path = identity::split_path(request.uri().path()).1.to_owned();
@@ -106,8 +105,7 @@ impl ClusterDoor<Incoming> {
         match self.pass(shard, request, |holder| holder.agents.clone()).await {
             Passed::Answer(answer) => Ok(answer.map(boxed)),
             Passed::Here(request, NodeRole::Holder { agents, name, .. }) => {
-                let answer = agents.answer(*request, connection).await;
-                answer.map(|answer| name.sign(answer))
+                answer_as(&name, agents, *request, connection).await
             }
             Passed::Here(..) | Passed::NoHolder => {
                 refusal("the service has no active node at present; repeat the request")
@@ -128,6 +126,16 @@ impl ClusterDoor<Incoming> {
         let key = identity::any_key_of(in_path, request.headers());
         key.map_or_else(|_| self.roles.own_or_first(), |key| count.of_key(&key))
     }
+}
+
+/// Answers a request as the holder of its shard, under the name of this node.
+async fn answer_as(
+    name: &HolderName,
+    agents: Arc<AgentPlane>,
+    request: Request<Incoming>,
+    connection: Arc<OpenConnection>,
+) -> Result<Response<AnswerBody>, Infallible> {
+    agents.answer(request, connection).await.map(|answer| name.sign(answer))
 }
 
 impl<B: ForwardedBody> ClusterDoor<B> {

@@ -3,11 +3,15 @@
 use std::io::Write;
 
 use rolltap_proxy::StartError;
+use rolltap_proxy::api::TrialOpened;
 use rolltap_proxy::store::StoreError;
+use rolltap_rollout::call::CallStatus;
 use rolltap_testing::limit;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::harness::{self, Stage, request};
+use crate::raw_upstream::{RawUpstream, Script, Then};
 
 #[tokio::test]
 async fn the_record_is_stored_before_the_agent_sees_the_end() {
@@ -20,6 +24,44 @@ async fn the_record_is_stored_before_the_agent_sees_the_end() {
         assert_eq!(stored.trials[0].calls.len(), turn, "on disk");
         assert_eq!(stage.calls(&trial).await.len(), turn, "and returned");
     }
+}
+
+#[tokio::test]
+async fn a_call_that_upstream_got_is_known_after_a_crash() {
+    let silent = Script { pieces: Vec::new(), then: Then::Hang };
+    let upstream = RawUpstream::start(vec![silent; 20]).await;
+    let stage = Stage::before(harness::simulator(None).await, &upstream.url).await;
+    for calls in 1..=20 {
+        let trial = stage.open(json!({})).await;
+        let body = request(json!({"stream": calls % 2 == 0}));
+        let copy = tokio::select! {
+            _ = stage.chat(&trial, &body) => panic!("upstream never answers"),
+            copy = async {
+                // A pause here would hide an intent that is written a little later.
+                while upstream.heard().len() < calls {
+                    tokio::task::yield_now().await;
+                }
+                copied(&stage.data)
+            } => copy,
+        };
+        assert_eq!(calls_after_a_crash(&copy, &trial).await, [CallStatus::Interrupted]);
+    }
+}
+
+/// Returns a copy of the captures, as a crash at this moment leaves them.
+fn copied(data: &TempDir) -> TempDir {
+    let copy = TempDir::new().unwrap();
+    std::fs::copy(segment(data), segment(&copy)).unwrap();
+    copy
+}
+
+/// Starts a proxy on the captures, and returns the statuses of a trial's calls.
+async fn calls_after_a_crash(data: &TempDir, trial: &TrialOpened) -> Vec<CallStatus> {
+    let proxy = rolltap_proxy::start(harness::settings("http://127.0.0.1:1", data)).await.unwrap();
+    proxy.shutdown(limit(5)).await.unwrap();
+    let stored = rolltap_proxy::store::read_dir(data.path()).unwrap();
+    let stored = stored.trials.iter().find(|stored| stored.facts().trial_id == trial.trial_id);
+    stored.unwrap().calls.iter().map(|call| call.status).collect()
 }
 
 #[tokio::test]
@@ -48,12 +90,12 @@ async fn an_open_trial_goes_on_in_the_next_process_and_a_sealed_one_stays_sealed
 }
 
 /// Returns the path of the only segment.
-fn segment(data: &tempfile::TempDir) -> std::path::PathBuf {
+fn segment(data: &TempDir) -> std::path::PathBuf {
     data.path().join("capture-00000001.rolltap")
 }
 
 /// Appends the partial record of a process that dies while it writes.
-fn torn_end(data: &tempfile::TempDir) {
+fn torn_end(data: &TempDir) {
     let path = segment(data);
     std::fs::OpenOptions::new().append(true).open(path).unwrap().write_all(&[9, 0, 0]).unwrap();
 }
