@@ -32,37 +32,47 @@ pub use cache_admission::report::{CacheReport, UnusableReport};
 pub use client::{AskError, UpstreamClient};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 pub use http_proxy::{HttpProxy, InvalidHttpProxy};
-pub(crate) use http1::{AnswerError, ReadLimits};
+pub(crate) use http1::{AnswerBody, AnswerError, Connections, ReadLimits, RequestHead};
 pub(crate) use model_card::ModelCard;
 pub use model_card::SamplingDefaults;
 pub(crate) use pool::{AddError, Pool};
 pub(crate) use replica::{Replica, ReplicaId};
 pub(crate) use schema::IdsPlace;
-pub(crate) use send_error::SendError;
+pub(crate) use send_error::{SendError, SendFailure};
 pub(crate) use served_by::ServedBy;
 pub(crate) use session::Session;
 pub use session::{InvalidSessionHeader, SessionHeaders};
 pub use settings::PoolSettings;
 pub use tls::UpstreamTls;
 
-/// Removes the headers of one connection alone (RFC 9110 §7.6.1), and those that describe the framing of a body.
+/// The headers of one connection alone (RFC 9110 §7.6.1), and those that describe the framing of a body.
+const HOP_BY_HOP: [HeaderName; 7] = [
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::TRANSFER_ENCODING,
+    header::TE,
+    header::TRAILER,
+    header::UPGRADE,
+    HeaderName::from_static("keep-alive"),
+];
+
+/// Removes the headers of one connection alone, and those that describe the framing of a body.
 pub(crate) fn without_framing(mut headers: HeaderMap<HeaderValue>) -> HeaderMap<HeaderValue> {
     // The headers that `Connection` names are valid for that connection alone.
     let named: Vec<HeaderName> =
         connection_options(&headers).filter_map(|name| HeaderName::from_bytes(name).ok()).collect();
-    let fixed = [
-        header::CONNECTION,
-        header::CONTENT_LENGTH,
-        header::TRANSFER_ENCODING,
-        header::TE,
-        header::TRAILER,
-        header::UPGRADE,
-        HeaderName::from_static("keep-alive"),
-    ];
-    for name in named.iter().chain(&fixed) {
+    for name in named.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);
     }
     headers
+}
+
+/// Returns the headers that [`without_framing`] keeps.
+pub(crate) fn end_to_end(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+    let is_named = |name: &HeaderName| {
+        connection_options(headers).any(|option| option.eq_ignore_ascii_case(name.as_str().as_bytes()))
+    };
+    headers.iter().filter(move |(name, _)| !HOP_BY_HOP.contains(name) && !is_named(name))
 }
 
 /// Returns the options of the header `Connection`.

@@ -1,49 +1,35 @@
 //! Forwards requests from a node of a cluster to the node that holds the shard.
 
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::uri::{Authority, Scheme, Uri};
-use http::{HeaderName, HeaderValue, Request, Response};
-use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use http::uri::Authority;
+use http::{HeaderName, HeaderValue, Request, Response, header};
+use http_body::Body;
+use percent_encoding::{CONTROLS, utf8_percent_encode};
 
-use super::BodyError;
-use crate::upstream::without_framing;
+use crate::upstream::{AnswerBody, Connections, RequestHead, SendFailure, end_to_end, without_framing};
 
 /// Marks a request that another node forwarded, with the number of the shard. A node that does not hold the shard never
 /// forwards it again.
 pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("x-rolltap-forwarded");
 /// The time in which the other node must accept a connection. A dead host does not answer at all.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a connection stays open without a request.
-const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 /// The body of a request that can be forwarded.
-pub(crate) trait ForwardedBody:
-    Body<Data = Bytes, Error: Into<BodyError>> + Send + Unpin + 'static
-{
-}
+pub(crate) trait ForwardedBody: Body<Data = Bytes, Error: Display> + Send + Unpin + 'static {}
 
-impl<B> ForwardedBody for B where B: Body<Data = Bytes, Error: Into<BodyError>> + Send + Unpin + 'static {}
+impl<B> ForwardedBody for B where B: Body<Data = Bytes, Error: Display> + Send + Unpin + 'static {}
 
 /// Sends requests to other nodes.
-#[derive(Debug)]
-pub(crate) struct Forwarder<B> {
-    client: Client<HttpConnector, LentBody<B>>,
-}
-
-impl<B> Clone for Forwarder<B> {
-    fn clone(&self) -> Self {
-        Self { client: self.client.clone() }
-    }
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Forwarder {
+    nodes: Arc<Mutex<HashMap<Authority, Arc<Connections>>>>,
 }
 
 /// Why a request was not forwarded.
@@ -52,111 +38,60 @@ pub(crate) enum ForwardError<B> {
     /// The other node could not be reached, and has got nothing of the request.
     Unreached(Box<Request<B>>),
     /// The other node got the request, or a part of it, and gave no answer.
-    Broken(hyper_util::client::legacy::Error),
+    Broken(SendFailure),
 }
 
-impl<B: ForwardedBody> Forwarder<B> {
-    pub(crate) fn new() -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        connector.set_nodelay(true);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(KEEP_ALIVE)
-            .pool_timer(TokioTimer::new())
-            .build(connector);
-        Self { client }
-    }
-
+impl Forwarder {
     /// Sends a request to the node at this authority, which holds the shard, and returns its answer. The bodies stream.
-    pub(crate) async fn forward(
+    pub(crate) async fn forward<B: ForwardedBody>(
         &self,
         request: Request<B>,
         shard: u32,
         to: &Authority,
-    ) -> Result<Response<Incoming>, ForwardError<B>> {
-        let (parts, body) = request.into_parts();
-        let lent = LentBody::new(body);
-        let mut sent = Request::new(lent.share());
-        *sent.method_mut() = parts.method.clone();
-        *sent.uri_mut() = uri_at(&parts, to);
-        *sent.headers_mut() = without_framing(parts.headers.clone());
-        sent.headers_mut().insert(FORWARDED, HeaderValue::from(shard));
-        match self.client.request(sent).await {
+    ) -> Result<Response<AnswerBody>, ForwardError<B>> {
+        let (parts, mut body) = request.into_parts();
+        let head = head_of(&parts, shard, to).map_err(ForwardError::Broken)?;
+        match self.connections_to(to).stream(head, &mut body).await {
             Ok(mut answer) => {
                 let headers = std::mem::take(answer.headers_mut());
                 *answer.headers_mut() = without_framing(headers);
                 Ok(answer)
             }
-            Err(error) => match lent.take() {
-                Some(body) if error.is_connect() => {
-                    Err(ForwardError::Unreached(Box::new(Request::from_parts(parts, body))))
-                }
-                _ => Err(ForwardError::Broken(error)),
-            },
+            Err(SendFailure::Connect(reason)) => {
+                tracing::debug!(%reason, %to, "a node cannot be reached");
+                Err(ForwardError::Unreached(Box::new(Request::from_parts(parts, body))))
+            }
+            Err(failure) => Err(ForwardError::Broken(failure)),
         }
     }
-}
 
-/// Returns the URI of a request at another authority, with the same path and query.
-fn uri_at(parts: &Parts, to: &Authority) -> Uri {
-    let mut uri = parts.uri.clone().into_parts();
-    uri.scheme = Some(Scheme::HTTP);
-    uri.authority = Some(to.clone());
-    uri.path_and_query.get_or_insert_with(|| http::uri::PathAndQuery::from_static("/"));
-    // A URI with all three parts is valid.
-    Uri::from_parts(uri).unwrap_or_default()
-}
-
-/// The body of a request, which can be taken back as long as no part of it was read.
-#[derive(Debug)]
-struct LentBody<B>(Arc<Mutex<Lent<B>>>);
-
-#[derive(Debug)]
-struct Lent<B> {
-    body: Option<B>,
-    is_read: bool,
-}
-
-impl<B> LentBody<B> {
-    fn new(body: B) -> Self {
-        Self(Arc::new(Mutex::new(Lent { body: Some(body), is_read: false })))
-    }
-
-    fn share(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-
-    /// Takes the body back. `None` if a part of it was read.
-    fn take(&self) -> Option<B> {
-        let mut lent = self.lock();
-        if lent.is_read { None } else { lent.body.take() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Lent<B>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the connections to a node. Those to the nodes of earlier holders end here, unless they are in use.
+    fn connections_to(&self, node: &Authority) -> Arc<Connections> {
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connections) = nodes.get(node) {
+            return Arc::clone(connections);
+        }
+        nodes.retain(|_, connections| connections.has_idle() || Arc::strong_count(connections) > 1);
+        let connections = Connections::plain(node.clone(), CONNECT_TIMEOUT);
+        tokio::spawn(Connections::prune(Arc::downgrade(&connections)));
+        nodes.insert(node.clone(), Arc::clone(&connections));
+        connections
     }
 }
 
-impl<B: ForwardedBody> Body for LentBody<B> {
-    type Data = Bytes;
-    type Error = B::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let mut lent = self.lock();
-        lent.is_read = true;
-        lent.body.as_mut().map_or(Poll::Ready(None), |body| Pin::new(body).poll_frame(cx))
+/// Returns the head of a request that is forwarded, without its framing.
+fn head_of(parts: &Parts, shard: u32, to: &Authority) -> Result<RequestHead, SendFailure> {
+    let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
+    // A URI may have characters beyond ASCII, and a request line may not.
+    let target = Cow::from(utf8_percent_encode(target, CONTROLS));
+    let head = RequestHead::new(&parts.method, host.unwrap_or(to.as_str()), "", &target);
+    let mut head = head.map_err(|error| SendFailure::Broken(error.to_string()))?;
+    for (name, value) in end_to_end(&parts.headers).filter(|(name, _)| *name != header::HOST) {
+        head.add(name, value);
     }
-
-    fn is_end_stream(&self) -> bool {
-        self.lock().body.as_ref().is_none_or(Body::is_end_stream)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.lock().body.as_ref().map_or_else(SizeHint::default, Body::size_hint)
-    }
+    head.add(&FORWARDED, &HeaderValue::from(shard));
+    Ok(head)
 }
 
 #[cfg(test)]
@@ -177,6 +112,9 @@ mod tests {
         ] {
             headers.append(name, value.parse().unwrap());
         }
+        let mut names: Vec<_> = end_to_end(&headers).map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["authorization", "host"]);
         let kept = without_framing(headers);
         let mut names: Vec<_> = kept.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
@@ -185,9 +123,21 @@ mod tests {
 
     #[test]
     fn the_path_and_the_query_stay() {
-        let request = Request::builder().uri("/t/k/v1/models?a=b").body(()).unwrap();
-        let (parts, ()) = request.into_parts();
-        let uri = uri_at(&parts, &Authority::from_static("10.0.0.1:7070"));
-        assert_eq!(uri, "http://10.0.0.1:7070/t/k/v1/models?a=b");
+        let node = Authority::from_static("10.0.0.1:7070");
+        let head = |uri: &str, host: Option<&str>| {
+            let mut request = Request::builder().uri(uri);
+            if let Some(host) = host {
+                request = request.header("host", host);
+            }
+            let (parts, ()) = request.header("x-a", "1").body(()).unwrap().into_parts();
+            head_of(&parts, 3, &node).unwrap().text().to_owned()
+        };
+        assert_eq!(
+            head("/t/k/v1/models?a=b", Some("agents")),
+            "GET /t/k/v1/models?a=b HTTP/1.1\r\nhost: agents\r\nx-a: 1\r\nx-rolltap-forwarded: 3\r\n"
+        );
+        // The form of a request to an HTTP proxy names the server too.
+        let head = head("http://agents/v1/\u{e4}", None);
+        assert!(head.starts_with("GET /v1/%C3%A4 HTTP/1.1\r\nhost: 10.0.0.1:7070\r\n"), "{head}");
     }
 }

@@ -19,9 +19,10 @@ use super::error::AgentError;
 use super::forward::{FORWARDED, ForwardError, ForwardedBody, Forwarder};
 use super::open_connections::OpenConnection;
 use super::shard_roles::{HolderAddress, HolderName, NodeRole, ShardRoles};
-use super::{AgentPlane, AnswerBody, BodyError, boxed, identity};
+use super::{AgentPlane, AnswerBody as AgentAnswer, BodyError, boxed, identity};
 use crate::common::shard::ShardCount;
 use crate::dialect::error_shape::ErrorShape;
+use crate::upstream::AnswerBody;
 
 /// How long a request waits for a node that holds the shard.
 const HOLD: Duration = Duration::from_secs(15);
@@ -36,20 +37,14 @@ pub(crate) enum Responder {
     /// The agent plane of this process.
     Own(Arc<AgentPlane>),
     /// The node that holds the shard of the trial, which may be this one.
-    Cluster(ClusterDoor<Incoming>),
+    Cluster(ClusterDoor),
 }
 
 /// Passes requests to the nodes that hold the shards.
-#[derive(Debug)]
-pub(crate) struct ClusterDoor<B> {
+#[derive(Clone, Debug)]
+pub(crate) struct ClusterDoor {
     roles: ShardRoles,
-    forwarder: Forwarder<B>,
-}
-
-impl<B> Clone for ClusterDoor<B> {
-    fn clone(&self) -> Self {
-        Self { roles: self.roles.clone(), forwarder: self.forwarder.clone() }
-    }
+    forwarder: Forwarder,
 }
 
 /// The end of a request at a node that does not hold the shard.
@@ -70,7 +65,7 @@ impl Responder {
         self,
         request: Request<Incoming>,
         connection: Arc<OpenConnection>,
-    ) -> Result<Response<AnswerBody>, Infallible> {
+    ) -> Result<Response<AgentAnswer>, Infallible> {
         match self {
             Self::Own(plane) => plane.answer(request, connection).await,
             Self::Cluster(door) => door.answer(request, connection).await,
@@ -78,12 +73,12 @@ impl Responder {
     }
 }
 
-impl ClusterDoor<Incoming> {
+impl ClusterDoor {
     async fn answer(
         self,
         request: Request<Incoming>,
         connection: Arc<OpenConnection>,
-    ) -> Result<Response<AnswerBody>, Infallible> {
+    ) -> Result<Response<AgentAnswer>, Infallible> {
         let shard = self.shard_of(&request);
         // The holder answers most requests, and its own path has no wait.
         let own = self.roles.of(shard).and_then(|role| match &*role.borrow() {
@@ -134,13 +129,13 @@ async fn answer_as(
     agents: Arc<AgentPlane>,
     request: Request<Incoming>,
     connection: Arc<OpenConnection>,
-) -> Result<Response<AnswerBody>, Infallible> {
+) -> Result<Response<AgentAnswer>, Infallible> {
     agents.answer(request, connection).await.map(|answer| name.sign(answer))
 }
 
-impl<B: ForwardedBody> ClusterDoor<B> {
+impl ClusterDoor {
     pub(crate) fn new(roles: ShardRoles) -> Self {
-        Self { roles, forwarder: Forwarder::new() }
+        Self { roles, forwarder: Forwarder::default() }
     }
 
     /// The part that this node has for each shard.
@@ -149,7 +144,7 @@ impl<B: ForwardedBody> ClusterDoor<B> {
     }
 
     /// Passes a request to the holder of a shard. Waits while there is none, up to [`HOLD`].
-    pub(crate) async fn pass(
+    pub(crate) async fn pass<B: ForwardedBody>(
         &self,
         shard: u32,
         request: Request<B>,
@@ -211,7 +206,7 @@ async fn replaced(mut role: watch::Receiver<NodeRole>, holder: HolderAddress) {
 /// The body of a holder's answer. It breaks off when another node becomes the holder, because the old one may be paused or
 /// unreachable, and then never ends it.
 pub(crate) struct HolderBody {
-    body: Incoming,
+    body: AnswerBody,
     replaced: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
@@ -230,8 +225,8 @@ impl Body for HolderBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         // What the holder has sent comes first: a whole answer stays whole.
-        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        if let Poll::Ready(data) = self.body.poll_data(cx) {
+            return Poll::Ready(data.map(|data| data.map(Frame::data).map_err(Into::into)));
         }
         self.replaced
             .as_mut()
@@ -240,11 +235,11 @@ impl Body for HolderBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.is_done()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body.left().map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
 

@@ -102,7 +102,8 @@ impl UpstreamClient {
         headers: &[(HeaderName, HeaderValue)],
         body: Bytes,
     ) -> Result<Response<Bytes>, AskError> {
-        let head = RequestHead::new(&Method::POST, self.address.authority(), self.address.prefix(), path);
+        let head =
+            RequestHead::new(&Method::POST, self.address.authority().as_str(), self.address.prefix(), path);
         let mut head = head.map_err(|error| Reason::Send(SendFailure::Broken(error.to_string())))?;
         headers.iter().for_each(|(name, value)| head.add(name, value));
         self.ask(&head.with_body(body)).await

@@ -5,7 +5,8 @@
 //! buffer of its thread ([`scratch`]), and only the bytes of the answer are copied out of it.
 //!
 //! [`Connections`] has the connections to one server, [`connection`] sends a request and reads the head of its answer, and
-//! [`AnswerBody`] reads the rest. [`request`], [`response_head`], [`framing`] and [`chunked`] are free of I/O.
+//! [`AnswerBody`] reads the rest. [`request`], [`sent_body`], [`response_head`], [`framing`] and [`chunked`]
+//! are free of I/O.
 
 mod answer_body;
 mod chunked;
@@ -16,11 +17,12 @@ mod handshake;
 mod request;
 mod response_head;
 mod scratch;
+mod sent_body;
 #[cfg(test)]
 mod tests;
 
-pub(super) use answer_body::AnswerBody;
-pub(crate) use answer_body::{AnswerError, ReadLimits};
-pub(super) use connections::Connections;
+pub(crate) use answer_body::{AnswerBody, AnswerError, ReadLimits};
+pub(crate) use connections::Connections;
 pub(super) use handshake::ServerTls;
-pub(super) use request::{Request, RequestHead};
+pub(super) use request::Request;
+pub(crate) use request::RequestHead;

@@ -8,7 +8,7 @@ use super::Replica;
 
 /// The reason why no response began.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum SendFailure {
+pub(crate) enum SendFailure {
     /// The request was never sent.
     #[error("{0}")]
     Connect(String),

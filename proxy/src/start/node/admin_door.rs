@@ -38,7 +38,7 @@ const LARGEST_LIST: usize = 1 << 30;
 /// The admin plane of a node.
 #[derive(Clone)]
 pub(super) struct AdminDoor {
-    door: ClusterDoor<Body>,
+    door: ClusterDoor,
     locations: Arc<Locations>,
     /// The number of trials without a name that were opened here, which go to each shard in turn.
     nameless: Arc<AtomicU32>,
@@ -61,7 +61,7 @@ struct WholeAnswer {
 }
 
 /// Returns a router that answers every path.
-pub(super) fn router(door: ClusterDoor<Body>) -> Router {
+pub(super) fn router(door: ClusterDoor) -> Router {
     let admin = AdminDoor { door, locations: Arc::default(), nameless: Arc::default() };
     Router::new().fallback(answer).with_state(admin)
 }

@@ -45,7 +45,7 @@ pub(crate) struct ReadLimits {
 
 /// The body of an answer. If it is dropped before its end, the connection closes, and the server notices.
 #[derive(Debug)]
-pub(in crate::upstream) struct AnswerBody {
+pub(crate) struct AnswerBody {
     framing: Framing,
     /// Bytes that arrived with the head and are not decoded yet.
     arrived: Bytes,
@@ -69,10 +69,10 @@ impl AnswerBody {
     }
 
     /// Returns the next data. `None` is the end of the answer.
-    pub(in crate::upstream) fn poll_data(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, AnswerError>>> {
+    pub(crate) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, AnswerError>>> {
+        if let Some(whole) = self.take_whole() {
+            return Poll::Ready(Some(Ok(whole)));
+        }
         let mut data = Vec::new();
         while data.is_empty() {
             match ready!(self.poll_into(cx, &mut data)) {
@@ -90,13 +90,11 @@ impl AnswerBody {
     /// Reads the answer to its end.
     pub(in crate::upstream) async fn whole(mut self, limits: ReadLimits) -> Result<Bytes, AnswerError> {
         let mut whole = Vec::new();
-        if let Framing::Length(length) = self.framing {
+        if let Some(length) = self.left() {
             let length = usize::try_from(length).ok().filter(|&length| length <= limits.bytes);
             let length = length.ok_or(AnswerError::TooLong(limits.bytes))?;
-            if length == self.arrived.len() {
-                // A short answer arrives together with its head, and needs no copy.
-                self.framing = Framing::Length(0);
-                return Ok(std::mem::take(&mut self.arrived));
+            if let Some(whole) = self.take_whole() {
+                return Ok(whole);
             }
             whole.reserve_exact(length.min(TRUSTED_LENGTH));
         }
@@ -110,6 +108,28 @@ impl AnswerBody {
                 return Err(AnswerError::TooLong(limits.bytes));
             }
         }
+    }
+
+    /// Returns the number of bytes that are left, if the head of the answer has its length.
+    pub(crate) fn left(&self) -> Option<u64> {
+        match self.framing {
+            Framing::Length(left) => Some(left),
+            Framing::Chunked(_) | Framing::UntilClose => None,
+        }
+    }
+
+    /// Whether all data was returned.
+    pub(crate) fn is_done(&self) -> bool {
+        self.framing.is_done()
+    }
+
+    /// Returns a body that arrived together with its head. It needs no copy.
+    fn take_whole(&mut self) -> Option<Bytes> {
+        let is_whole = self.left() == Some(self.arrived.len() as u64) && !self.arrived.is_empty();
+        is_whole.then(|| {
+            self.framing = Framing::Length(0);
+            std::mem::take(&mut self.arrived)
+        })
     }
 
     /// Notes that the reader needs no further data. The connection waits for the end of the answer, and then for its next

@@ -1,11 +1,15 @@
 //! The connections to one server: new ones, and those that wait for their next request.
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use http::uri::Authority;
 use http::{Response, Uri};
+use http_body::Body;
+use http_body_util::Full;
 use hyper_util::client::legacy::connect::HttpConnector;
 use tower::ServiceExt;
 
@@ -13,12 +17,12 @@ use super::answer_body::AnswerBody;
 use super::connection::exchange;
 use super::framing::Framing;
 use super::handshake::ServerTls;
-use super::request::Request;
+use super::request::{Request, RequestHead, WholeHead};
 use crate::common::tls::NetStream;
 use crate::upstream::HttpProxy;
 use crate::upstream::send_error::{SendFailure, root_cause};
 
-/// The timeout of a connection attempt. A server that does not accept the connection within this time is down.
+/// The timeout of each step of a connection attempt to an upstream. A server that takes longer is down.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// vLLM closes a connection that was idle for 5 s (`VLLM_HTTP_TIMEOUT_KEEP_ALIVE`). The proxy closes idle connections
 /// earlier, so that no call is sent on a connection that is just closing.
@@ -28,11 +32,13 @@ const PRUNED_EVERY: Duration = Duration::from_secs(1);
 
 /// The connections to one server.
 #[derive(Debug)]
-pub(in crate::upstream) struct Connections {
+pub(crate) struct Connections {
     server: Authority,
     /// `None` for a server without TLS.
     tls: Option<ServerTls>,
     connector: HttpConnector,
+    /// The timeout of each step of a connection attempt.
+    connect_timeout: Duration,
     /// `None` for direct connections.
     http_proxy: Option<HttpProxy>,
     /// The number of connections so far.
@@ -66,12 +72,26 @@ impl Connections {
         tls: Option<ServerTls>,
         http_proxy: Option<HttpProxy>,
     ) -> Arc<Self> {
+        Self::new(server, tls, http_proxy, CONNECT_TIMEOUT)
+    }
+
+    /// Returns direct connections without TLS, with another timeout of a connection attempt.
+    pub(crate) fn plain(server: Authority, connect_timeout: Duration) -> Arc<Self> {
+        Self::new(server, None, None, connect_timeout)
+    }
+
+    fn new(
+        server: Authority,
+        tls: Option<ServerTls>,
+        http_proxy: Option<HttpProxy>,
+        connect_timeout: Duration,
+    ) -> Arc<Self> {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        connector.set_connect_timeout(Some(connect_timeout));
         let (opened, idle) = (AtomicUsize::new(0), Mutex::default());
-        Arc::new(Self { server, tls, connector, http_proxy, opened, idle })
+        Arc::new(Self { server, tls, connector, connect_timeout, http_proxy, opened, idle })
     }
 
     /// Sends a request, and returns the head of the answer.
@@ -79,11 +99,31 @@ impl Connections {
         self: &Arc<Self>,
         request: &Request,
     ) -> Result<Response<AnswerBody>, SendFailure> {
+        self.send(&request.head, Full::new(request.body.clone())).await
+    }
+
+    /// Sends a request whose body arrives in pieces, and returns the head of the answer. The body is not read before there
+    /// is a connection.
+    pub(crate) async fn stream<B>(
+        self: &Arc<Self>,
+        head: RequestHead,
+        body: &mut B,
+    ) -> Result<Response<AnswerBody>, SendFailure>
+    where
+        B: Body<Data = Bytes, Error: Display> + Unpin,
+    {
+        self.send(&head.before(body), body).await
+    }
+
+    async fn send<B>(self: &Arc<Self>, head: &WholeHead, body: B) -> Result<Response<AnswerBody>, SendFailure>
+    where
+        B: Body<Data = Bytes, Error: Display> + Unpin,
+    {
         let mut stream = match self.take() {
             Some(stream) => stream,
             None => self.connect().await?,
         };
-        let answered = exchange(&mut stream, request).await.inspect_err(|failure| {
+        let answered = exchange(&mut stream, head, body).await.inspect_err(|failure| {
             // The server has probably closed the other connections too, for example by a restart.
             if matches!(failure, SendFailure::Closed(_)) {
                 self.close();
@@ -98,6 +138,11 @@ impl Connections {
         self.opened.load(Ordering::Relaxed)
     }
 
+    /// Whether there is a connection without a call in flight.
+    pub(crate) fn has_idle(&self) -> bool {
+        !self.lock().is_empty()
+    }
+
     /// Closes the idle connections.
     pub(in crate::upstream) fn close(&self) {
         drop(std::mem::take(&mut *self.lock()));
@@ -105,7 +150,7 @@ impl Connections {
 
     /// Closes idle connections that are too old or unusable, until the last reference to `connections` drops. No task
     /// polls an idle connection, so nothing else notices its end.
-    pub(in crate::upstream) async fn prune(connections: Weak<Self>) {
+    pub(crate) async fn prune(connections: Weak<Self>) {
         let mut due = tokio::time::interval(PRUNED_EVERY);
         loop {
             due.tick().await;
@@ -155,21 +200,21 @@ impl Connections {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let uri = Uri::builder().scheme(scheme).authority(self.server.clone()).path_and_query("/").build();
         let uri = uri.map_err(|error| SendFailure::Broken(error.to_string()))?;
-        let connector = self.connector.clone();
+        let (connector, patience) = (self.connector.clone(), self.connect_timeout);
         let connected = match &self.http_proxy {
             None => connector.oneshot(uri).await.map_err(|error| root_cause(&error)),
             // The connector limits the time of the connection to the HTTP proxy alone.
-            Some(proxy) => match tokio::time::timeout(CONNECT_TIMEOUT, proxy.connect(connector, uri)).await {
+            Some(proxy) => match tokio::time::timeout(patience, proxy.connect(connector, uri)).await {
                 Ok(connected) => connected,
-                Err(_) => Err(format!("the HTTP proxy {proxy} does not connect within {CONNECT_TIMEOUT:?}")),
+                Err(_) => Err(format!("the HTTP proxy {proxy} does not connect within {patience:?}")),
             },
         };
         let stream = connected.map_err(SendFailure::Connect)?.into_inner();
         self.opened.fetch_add(1, Ordering::Relaxed);
         let Some(tls) = &self.tls else { return Ok(NetStream::Plain(stream)) };
-        match tokio::time::timeout(CONNECT_TIMEOUT, tls.handshake(stream)).await {
+        match tokio::time::timeout(patience, tls.handshake(stream)).await {
             Ok(connected) => connected.map_err(SendFailure::Connect),
-            Err(_) => Err(SendFailure::Connect(format!("no TLS handshake within {CONNECT_TIMEOUT:?}"))),
+            Err(_) => Err(SendFailure::Connect(format!("no TLS handshake within {patience:?}"))),
         }
     }
 
@@ -200,6 +245,8 @@ impl IdleConnection {
 
 /// Closes the connections that have been idle for too long. They come first in the list.
 fn close_old(idle: &mut Vec<IdleConnection>) {
-    let old = idle.partition_point(|connection| connection.since.elapsed() > IDLE_TIMEOUT);
+    let now = Instant::now();
+    let is_old = |connection: &IdleConnection| now.duration_since(connection.since) > IDLE_TIMEOUT;
+    let old = idle.partition_point(is_old);
     idle.drain(..old);
 }

@@ -8,12 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::stream;
 use http::Method;
-use http::uri::Authority;
+use http_body::{Body, Frame};
+use http_body_util::{Empty, Full, StreamBody};
 use proptest::prelude::*;
 use rolltap_testing::{eventually, limit};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 
 use super::connections::Readiness;
 use super::*;
@@ -29,8 +32,7 @@ async fn server() -> (TcpListener, Arc<Connections>) {
 }
 
 fn request(body: impl Into<Bytes>) -> Request {
-    let host = Authority::from_static("h:1");
-    RequestHead::new(&Method::POST, &host, "", "/x").unwrap().with_body(body.into())
+    RequestHead::new(&Method::POST, "h:1", "", "/x").unwrap().with_body(body.into())
 }
 
 /// Reads a request with an empty body.
@@ -169,6 +171,84 @@ async fn no_server_and_a_server_that_closes_are_different_failures() {
     assert!(matches!(answer, Err(SendFailure::Closed(_))));
     drop(listener);
     assert!(matches!(connections.request(&request).await, Err(SendFailure::Connect(_))));
+}
+
+/// Reads a whole request with a chunked body.
+async fn read_chunks(stream: &mut TcpStream) -> String {
+    let mut received = Vec::new();
+    while !received.ends_with(b"\r\n0\r\n\r\n") {
+        assert!(stream.read_buf(&mut received).await.unwrap() > 0, "a request");
+    }
+    String::from_utf8(received).unwrap()
+}
+
+fn head(method: Method) -> RequestHead {
+    RequestHead::new(&method, "h:1", "", "/x").unwrap()
+}
+
+#[tokio::test]
+async fn a_body_is_sent_as_it_arrives() {
+    let (listener, connections) = server().await;
+    let (pieces, mut body) = mpsc::channel::<Result<Frame<Bytes>, &str>>(1);
+    let mut body = StreamBody::new(stream::poll_fn(move |cx| body.poll_recv(cx)));
+    let serving = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        pieces.send(Ok(Frame::data("one ".into()))).await.unwrap();
+        let mut received = vec![0; 300];
+        let mut length = 0;
+        while !received[..length].ends_with(b"4\r\none \r\n") {
+            length += stream.read(&mut received[length..]).await.unwrap();
+        }
+        // The first piece has arrived while the second one does not exist yet.
+        pieces.send(Ok(Frame::data("two".into()))).await.unwrap();
+        drop(pieces);
+        assert_eq!(read_chunks(&mut stream).await, "3\r\ntwo\r\n0\r\n\r\n");
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+        stream
+    };
+    let (answer, _stream) = tokio::join!(connections.stream(head(Method::POST), &mut body), serving);
+    assert_eq!(answer.unwrap().into_body().whole(LIMITS).await.unwrap(), "ok");
+    assert_eq!(connections.idle_states(), [Readiness::Ready]);
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_ends_its_request() {
+    let (listener, connections) = server().await;
+    let frames = [Ok(Frame::data(Bytes::from("half"))), Err("the agent is gone")];
+    let mut body = StreamBody::new(stream::iter(frames));
+    let serving = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).await.unwrap();
+        String::from_utf8(received).unwrap()
+    };
+    let sending = async {
+        let failed = connections.stream(head(Method::POST), &mut body).await.unwrap_err();
+        assert!(failed.to_string().contains("broke off: the agent is gone"), "{failed}");
+    };
+    let ((), received) = tokio::join!(sending, serving);
+    assert!(received.ends_with("4\r\nhalf\r\n"), "the server sees that the body has no end: {received}");
+    assert!(connections.idle_states().is_empty());
+}
+
+#[tokio::test]
+async fn a_body_is_not_read_before_there_is_a_connection() {
+    let (listener, connections) = server().await;
+    drop(listener);
+    let mut body = Full::new(Bytes::from("body"));
+    let failed = connections.stream(head(Method::POST), &mut body).await;
+    assert!(matches!(failed, Err(SendFailure::Connect(_))));
+    assert!(!body.is_end_stream());
+}
+
+#[tokio::test]
+async fn an_answer_to_head_has_no_body() {
+    let (listener, connections) = server().await;
+    let serving = serve(&listener, "HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n");
+    let mut body = Empty::<Bytes>::new();
+    let (answer, _stream) = tokio::join!(connections.stream(head(Method::HEAD), &mut body), serving);
+    assert_eq!(answer.unwrap().into_body().whole(LIMITS).await.unwrap(), "");
+    assert_eq!(connections.idle_states(), [Readiness::Ready]);
 }
 
 proptest! {

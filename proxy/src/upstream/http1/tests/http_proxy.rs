@@ -1,5 +1,6 @@
 //! Tests connections through an HTTP proxy.
 
+use http::uri::Authority;
 use tokio::io::copy_bidirectional;
 
 use super::*;
