@@ -3,5 +3,6 @@
 #[cfg(test)]
 mod structure {
     mod deploy;
+    mod examples;
     mod layers;
 }

@@ -16,8 +16,7 @@
 //! The script is a TOML file. The first conversation that matches a request answers it. The number of assistant messages
 //! in the request selects the turn, and the last turn repeats. If no conversation matches, the answer is random.
 //!
-//! ```
-//! # let script = r#"
+//! ```toml
 //! [[conversation]]
 //! match = "hello"          # matches if the first user message contains this; without it, every request
 //!
@@ -44,8 +43,6 @@
 //! [[conversation.turn.answer]]
 //! content = "This hangs."
 //! stall_after = 0          # nothing follows after this many tokens, and the connection stays open
-//! # "#;
-//! # rolltap_sim::Script::from_toml(script, "example").unwrap();
 //! ```
 //!
 //! `arguments` is a table, or a string that is sent literally (it need not be JSON). If `n` is above 1, the delays and the

@@ -181,6 +181,14 @@ mod tests {
     }
 
     #[test]
+    fn the_example_of_the_crates_page_is_a_script() {
+        let page = include_str!("lib.rs").split_once("//! ```toml\n").unwrap().1;
+        let example = page.split_once("//! ```\n").unwrap().0.replace("//!", "");
+        assert!(example.contains("[[conversation]]"));
+        Script::from_toml(&example, "example").unwrap();
+    }
+
+    #[test]
     fn the_first_match_speaks_and_the_last_turn_repeats() {
         let script = Script::from_toml(
             r#"

@@ -52,13 +52,7 @@ pub(super) fn control_in(text: &str) -> Option<&'static str> {
     MARKS.iter().find(|(mark, control)| *control && text.contains(mark)).map(|(mark, _)| *mark)
 }
 
-/// Returns the tokens of `text`.
-///
-/// ```
-/// use rolltap_sim::{decode, encode};
-/// let text = "Hello world, écoute <|im_end|>";
-/// assert_eq!(decode(&encode(text)), text);
-/// ```
+/// Returns the tokens of `text`. [`decode`] returns the text again.
 pub fn encode(text: &str) -> Vec<u32> {
     let mut ids = Vec::with_capacity(text.len() / 3);
     let mut rest = text.as_bytes();

@@ -94,7 +94,7 @@ fn imports(source: &Path) -> Vec<Import> {
     all
 }
 
-fn rust_files(source: &Path) -> Vec<PathBuf> {
+pub(super) fn rust_files(source: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut dirs = vec![source.to_owned()];
     while let Some(dir) = dirs.pop() {
