@@ -58,10 +58,8 @@ const HOP_BY_HOP: [HeaderName; 7] = [
 
 /// Removes the headers of one connection alone, and those that describe the framing of a body.
 pub(crate) fn without_framing(mut headers: HeaderMap<HeaderValue>) -> HeaderMap<HeaderValue> {
-    // The headers that `Connection` names are valid for that connection alone.
-    let named: Vec<HeaderName> =
-        connection_options(&headers).filter_map(|name| HeaderName::from_bytes(name).ok()).collect();
-    for name in named.iter().chain(&HOP_BY_HOP) {
+    let removed: Vec<_> = headers.keys().filter(|name| is_hop_by_hop(name, &headers)).cloned().collect();
+    for name in removed {
         headers.remove(name);
     }
     headers
@@ -69,10 +67,13 @@ pub(crate) fn without_framing(mut headers: HeaderMap<HeaderValue>) -> HeaderMap<
 
 /// Returns the headers that [`without_framing`] keeps.
 pub(crate) fn end_to_end(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
-    let is_named = |name: &HeaderName| {
-        connection_options(headers).any(|option| option.eq_ignore_ascii_case(name.as_str().as_bytes()))
-    };
-    headers.iter().filter(move |(name, _)| !HOP_BY_HOP.contains(name) && !is_named(name))
+    headers.iter().filter(|(name, _)| !is_hop_by_hop(name, headers))
+}
+
+/// Whether a header is valid for one connection alone. The header `Connection` names further ones.
+fn is_hop_by_hop(name: &HeaderName, headers: &HeaderMap) -> bool {
+    HOP_BY_HOP.contains(name)
+        || connection_options(headers).any(|option| option.eq_ignore_ascii_case(name.as_str().as_bytes()))
 }
 
 /// Returns the options of the header `Connection`.

@@ -65,7 +65,7 @@ impl Forwarder {
         }
     }
 
-    /// Returns the connections to a node. Those to the nodes of earlier holders end here, unless they are in use.
+    /// Returns the connections to a node. For a new node, drops the entries of nodes to which no connection is open.
     fn connections_to(&self, node: &Authority) -> Arc<Connections> {
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(connections) = nodes.get(node) {
@@ -85,8 +85,7 @@ fn head_of(parts: &Parts, shard: u32, to: &Authority) -> Result<RequestHead, Sen
     let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
     // A URI may have characters beyond ASCII, and a request line may not.
     let target = Cow::from(utf8_percent_encode(target, CONTROLS));
-    let head = RequestHead::new(&parts.method, host.unwrap_or(to.as_str()), "", &target);
-    let mut head = head.map_err(|error| SendFailure::Broken(error.to_string()))?;
+    let mut head = RequestHead::new(&parts.method, host.unwrap_or(to.as_str()), "", &target)?;
     for (name, value) in end_to_end(&parts.headers).filter(|(name, _)| *name != header::HOST) {
         head.add(name, value);
     }

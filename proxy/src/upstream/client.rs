@@ -104,7 +104,7 @@ impl UpstreamClient {
     ) -> Result<Response<Bytes>, AskError> {
         let head =
             RequestHead::new(&Method::POST, self.address.authority().as_str(), self.address.prefix(), path);
-        let mut head = head.map_err(|error| Reason::Send(SendFailure::Broken(error.to_string())))?;
+        let mut head = head.map_err(|error| Reason::Send(error.into()))?;
         headers.iter().for_each(|(name, value)| head.add(name, value));
         self.ask(&head.with_body(body)).await
     }

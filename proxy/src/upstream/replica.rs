@@ -284,8 +284,8 @@ pub(super) struct Outgoing<'a> {
 impl Outgoing<'_> {
     /// Returns the request for one server.
     pub(super) fn to_server(&self, address: &Address) -> Result<Request, SendFailure> {
-        let head = RequestHead::new(&self.method, address.authority().as_str(), address.prefix(), self.path);
-        let mut head = head.map_err(|error| SendFailure::Broken(error.to_string()))?;
+        let mut head =
+            RequestHead::new(&self.method, address.authority().as_str(), address.prefix(), self.path)?;
         for name in &FORWARDED {
             self.headers.get(name).iter().for_each(|value| head.add(name, value));
         }

@@ -6,6 +6,8 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method};
 use http_body::Body;
 
+use crate::upstream::send_error::SendFailure;
+
 /// The head of a request that gets further headers.
 #[derive(Debug)]
 pub(crate) struct RequestHead {
@@ -26,7 +28,7 @@ pub(super) struct WholeHead {
     pub(super) bytes: Vec<u8>,
     /// Whether the body is sent in chunks, because its length is unknown.
     pub(super) is_chunked: bool,
-    /// Whether the answer has no body, whatever its headers say.
+    /// Whether the answer has no body, even if its headers have a length.
     pub(super) is_for_head: bool,
 }
 
@@ -34,6 +36,12 @@ pub(super) struct WholeHead {
 #[derive(Debug, thiserror::Error)]
 #[error("the path {0:?} has characters that no request line can hold")]
 pub(crate) struct InvalidTarget(String);
+
+impl From<InvalidTarget> for SendFailure {
+    fn from(error: InvalidTarget) -> Self {
+        Self::Broken(error.to_string())
+    }
+}
 
 impl RequestHead {
     /// Begins a request to the server `host`, for the target that `prefix` and `path` form together.
