@@ -5,10 +5,11 @@
 
 use std::fmt;
 
+use memchr::memchr;
 use rolltap_rollout::token::{Logprob, TokenId};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::wire::json_number::plain_single;
+use crate::wire::json_number::{plain_single, short_number};
 use crate::wire::json_scan::Cursor;
 
 /// The error of a text that is not such a list.
@@ -30,36 +31,35 @@ pub(crate) fn read_ids(text: &str, ids: &mut Vec<TokenId>) -> Result<(), NotALis
 }
 
 /// A number of nine digits is below 2^30, so it is a valid id. serde parses longer numbers.
-const PLAIN_DIGITS: u32 = 9;
+const PLAIN_DIGITS: usize = 9;
 
 fn plain_ids(text: &str, ids: &mut Vec<TokenId>) -> Option<()> {
-    let inner = text.as_bytes().strip_prefix(b"[")?.strip_suffix(b"]")?;
-    if inner.is_empty() {
+    let mut rest = text.as_bytes().strip_prefix(b"[")?.strip_suffix(b"]")?;
+    if rest.is_empty() {
         return Some(());
     }
-    ids.reserve(inner.len() / 7 + 1);
-    let (mut value, mut digits) = (0_u32, 0_u32);
-    for &byte in inner {
-        let digit = byte.wrapping_sub(b'0');
-        if digit < 10 {
-            // JSON has no leading zeros.
-            if digits == PLAIN_DIGITS || (digits > 0 && value == 0) {
-                return None;
-            }
-            value = value * 10 + u32::from(digit);
-            digits += 1;
-        } else if byte == b',' && digits > 0 {
-            ids.push(TokenId::try_from(value).ok()?);
-            (value, digits) = (0, 0);
-        } else {
-            return None;
+    ids.reserve(rest.len() / 7 + 1);
+    loop {
+        let value;
+        (value, rest) = short_number(rest).or_else(|| plain_id(rest))?;
+        ids.push(TokenId::try_from(value).ok()?);
+        match rest {
+            [] => return Some(()),
+            [b',', more @ ..] => rest = more,
+            _ => return None,
         }
     }
-    if digits == 0 {
+}
+
+/// Reads an id of up to nine digits, which may be at the end of the text.
+fn plain_id(text: &[u8]) -> Option<(u32, &[u8])> {
+    let length = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, rest) = text.split_at_checked(length)?;
+    // JSON has no leading zeros.
+    if length == 0 || length > PLAIN_DIGITS || (length > 1 && digits.first() == Some(&b'0')) {
         return None;
     }
-    ids.push(TokenId::try_from(value).ok()?);
-    Some(())
+    Some((digits.iter().fold(0, |value, digit| value * 10 + u32::from(digit - b'0')), rest))
 }
 
 /// Appends the logprobs of vLLM's `logprobs` object: `content[].logprob` of chat completions, or `token_logprobs` of
@@ -95,7 +95,8 @@ fn exact_entry(bytes: &[u8]) -> Option<(f32, &[u8])> {
     let bytes = after_string(bytes.strip_prefix(br#"{"token":""#)?)?;
     let (number, bytes) = plain_single(bytes.strip_prefix(br#","logprob":"#)?)?;
     let bytes = bytes.strip_prefix(br#","bytes":["#)?;
-    let length = bytes.iter().take_while(|&&byte| byte.is_ascii_digit() || byte == b',').count();
+    // A list of bytes contains no bracket. If another value stands here, the text behind its bracket differs.
+    let length = memchr(b']', bytes)?;
     Some((number, bytes.get(length..)?.strip_prefix(br#"],"top_logprobs":[]}"#)?))
 }
 
