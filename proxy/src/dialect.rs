@@ -182,7 +182,7 @@ pub(crate) fn count_answer(endpoint: &CountEndpoint, answer: &[u8]) -> Option<Ve
 /// # Errors
 /// The body is not UTF-8.
 pub(crate) fn text_of(body: &[u8]) -> Result<&str, BadRequest> {
-    std::str::from_utf8(body).map_err(|error| {
+    simdutf8::compat::from_utf8(body).map_err(|error| {
         BadRequest::new(format!("the request body is not UTF-8 text (byte {})", error.valid_up_to()))
     })
 }

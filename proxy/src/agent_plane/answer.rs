@@ -111,7 +111,7 @@ async fn success(
     body: &Bytes,
     adapter: &mut ResponseAdapter,
 ) -> Result<Option<Bytes>, AgentError> {
-    let text = std::str::from_utf8(body).unwrap_or_default();
+    let text = simdutf8::basic::from_utf8(body).unwrap_or_default();
     if let Some(error) = gateway_page::error(head, text) {
         call.record(|recorder| recorder.upstream_error(&error))?;
     }
