@@ -26,12 +26,13 @@ const TEXT_PARTS: [&str; 6] = ["text", "input_text", "output_text", "refusal", "
 pub(crate) fn in_messages(messages: &str, fetching: Fetching) -> Result<bool, BadRequest> {
     let mut looked = Looked { fetching, found: false, fault: None };
     // The fast scanner rejects unusual forms, such as keys with escapes.
-    if looked.quickly(messages).is_none() {
+    let is_plain = looked.quickly(messages).is_some();
+    if !is_plain {
         looked.thoroughly(messages);
     }
     match looked.fault {
         Some(fault) => Err(fault),
-        None => Ok(looked.found || has_names(messages, looked.found)),
+        None => Ok(looked.found || (!is_plain && has_names(messages))),
     }
 }
 
@@ -129,13 +130,11 @@ fn list(text: &str) -> Vec<&RawValue> {
 }
 
 /// Checks messages of unusual form for typical names of media parts. Servers probably reject such messages anyway.
-fn has_names(messages: &str, is_found: bool) -> bool {
-    let is_usual = || Cursor::new(messages).array(|cursor| cursor.value().map(drop)).is_some();
-    if is_found || is_usual() {
-        return is_found;
-    }
+fn has_names(messages: &str) -> bool {
+    let is_list = Cursor::new(messages).array(|cursor| cursor.value().map(drop)).is_some();
     let names = ["image_", "input_image", "audio_", "input_audio", "video_"];
-    names.into_iter().any(|name| memchr::memmem::find(messages.as_bytes(), name.as_bytes()).is_some())
+    let has = |name: &str| memchr::memmem::find(messages.as_bytes(), name.as_bytes()).is_some();
+    !is_list && names.into_iter().any(has)
 }
 
 #[cfg(test)]
