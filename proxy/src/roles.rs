@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use self::texts::{Needle, Texts};
 use crate::recorder::CallFacts;
+use crate::wire::chat_outline::ChatOutline;
 
 /// One rule. A call that fulfils all of its conditions has the rule's role.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -51,22 +52,22 @@ pub struct RoleRules(Vec<Rule>);
 
 /// The parts of a request that rules examine. They are those of the translated chat request, in every dialect of an
 /// agent.
-#[derive(Clone, Copy, Debug)]
-pub struct RoleRequest<'a> {
+#[derive(Clone, Copy)]
+pub(crate) struct RoleRequest<'a> {
     /// The dialect of the agent.
-    pub dialect: Dialect,
+    pub(crate) dialect: Dialect,
     /// The model name that the agent requests.
-    pub model: &'a str,
+    pub(crate) model: &'a str,
     /// The maximum number of tokens of the answer, or `None` if the request has no limit.
-    pub max_tokens: Option<u64>,
-    /// The request that goes upstream, as JSON text.
-    pub request: &'a str,
+    pub(crate) max_tokens: Option<u64>,
+    /// The request that goes upstream. `None` if it is not a JSON object.
+    pub(crate) request: Option<&'a ChatOutline<'a>>,
 }
 
 impl<'a> RoleRequest<'a> {
     /// Combines the facts of the agent's request with the request that goes upstream. For completions that request has
     /// no messages, so rules find no texts in it.
-    pub(crate) fn of(facts: &'a CallFacts, request: &'a str) -> Self {
+    pub(crate) fn of(facts: &'a CallFacts, request: Option<&'a ChatOutline<'a>>) -> Self {
         let params = &facts.sampling.params;
         // vLLM reads the limits in this order.
         let limits = ["max_completion_tokens", "max_tokens"].into_iter().filter_map(|key| params.get(key));
@@ -112,13 +113,13 @@ impl RoleRules {
         Ok(Self(rules.into_iter().chain(built_in::rules()).map(Rule::new).collect()))
     }
 
-    /// Returns the role of a call: the role of the first rule that fits, or `main`. The request's text is scanned at
-    /// most once, and only if the other conditions of a rule that needs it fit.
-    pub fn role_of(&self, asked: RoleRequest<'_>) -> CallRole {
+    /// Returns the role of a call: the role of the first rule that fits, or `main`. The texts are located at most once,
+    /// and only if the other conditions of a rule that needs them fit.
+    pub(crate) fn role_of(&self, asked: RoleRequest<'_>) -> CallRole {
         let mut texts = None;
         let mut fits = |rule: &&Rule| {
-            // The cheap conditions come first, so that the request is scanned only if a text can decide.
-            let mut read = || *texts.get_or_insert_with(|| Texts::of(asked.request));
+            // The cheap conditions come first, so that texts are located only if one can decide.
+            let mut read = || *texts.get_or_insert_with(|| asked.request.map(Texts::of));
             rule.fits_head(&asked)
                 && (!rule.needs_text() || read().is_some_and(|texts| rule.fits_text(&texts)))
         };

@@ -1,5 +1,6 @@
 //! The wire formats: server-sent events, and JSON that is read and edited in place.
 
+pub(crate) mod chat_outline;
 pub(crate) mod chunk_edit;
 pub(crate) mod json_edit;
 pub(crate) mod json_number;

@@ -15,7 +15,7 @@ use crate::common::history::History;
 use crate::dialect::route::CallEndpoint;
 use crate::dialect::{self, RequestContext, ResponseAdapter, UpstreamRequest};
 use crate::prefix::prompt_ids;
-use crate::recorder::Recorder;
+use crate::recorder::{CallFacts, Recorder};
 use crate::roles::RoleRequest;
 use crate::trial::call::{CallGuard, InFlightCall};
 use crate::trial::disconnect::Gateway;
@@ -24,6 +24,7 @@ use crate::trial::retry::{Fingerprint, Mark};
 use crate::trial::tap::{TapBody, WholeBody};
 use crate::trial::{CallRefusal, Candidate};
 use crate::upstream::{Session, UpstreamBody};
+use crate::wire::chat_outline::ChatOutline;
 
 /// The statuses with which vLLM rejects an invalid request.
 const REFUSALS: [StatusCode; 3] =
@@ -34,7 +35,7 @@ struct TranslatedCall<'a> {
     path: &'static str,
     /// The agent's own text, or the edited one.
     text: Cow<'a, str>,
-    has_media: bool,
+    facts: CallFacts,
     adapter: ResponseAdapter,
 }
 
@@ -85,9 +86,10 @@ impl AgentPlane {
         let guard = CallGuard::new(Arc::clone(&call));
         let answered = async {
             // Translate: the request becomes one that vLLM answers with token ids and logprobs.
-            let translated = self.translate(&call, request).await?;
+            let TranslatedCall { path, text, facts, adapter } = self.translate(&call, request).await?;
             // Match the prefix: a prompt that continues recorded tokens is sent as those very ids.
-            let mut outgoing = self.match_prefix(&call, request, translated).await?;
+            let PlannedPrompt { session, by_ids } = self.match_prefix(&call, &text, facts, &adapter).await?;
+            let mut outgoing = OutgoingCall { path, body: body_of(request, text), by_ids, session, adapter };
             // Announce: the intent is durable before upstream samples, so no crash hides a call.
             call.is_intended().await??;
             // Send: to the trial's replica, by ids if the prefix matched.
@@ -156,49 +158,32 @@ impl AgentPlane {
         let UpstreamRequest { path, body, facts, adapter } =
             dialect::prepare(&request.endpoint, text, context)?;
         let text = body.map_or(Cow::Borrowed(text), Cow::Owned);
-        let has_media = facts.has_media;
-        let role = self.roles.role_of(RoleRequest::of(&facts, &text));
-        call.record(|recorder| recorder.requested(facts, role))?;
-        Ok(TranslatedCall { path, text, has_media, adapter })
+        Ok(TranslatedCall { path, text, facts, adapter })
     }
 
-    /// Looks for recorded tokens that the conversation continues, and completes the request with their ids.
+    /// Records the facts and the role of the request, and looks for recorded tokens that the conversation continues.
     async fn match_prefix(
         &self,
         call: &InFlightCall,
-        request: &AgentRequest<'_, CallEndpoint>,
-        translated: TranslatedCall<'_>,
-    ) -> Result<OutgoingCall, AgentError> {
-        let TranslatedCall { path, text, has_media, adapter } = translated;
-        let mut prompt = PlannedPrompt { session: Session::OfTrial, by_ids: None };
-        if adapter.is_chat() && call.trial().opened().history != History::Off {
-            prompt = self.plan_prompt(call, &text, has_media).await?;
-        }
-        let PlannedPrompt { session, by_ids } = prompt;
-        // A request that needs no edit goes upstream as the agent's own bytes, without a copy.
-        let body = match text {
-            Cow::Borrowed(_) => request.body.clone(),
-            Cow::Owned(edited) => Bytes::from(edited),
-        };
-        Ok(OutgoingCall { path, body, by_ids, session, adapter })
-    }
-
-    /// Plans the prompt of a chat request.
-    async fn plan_prompt(
-        &self,
-        call: &InFlightCall,
         text: &str,
-        has_media: bool,
+        facts: CallFacts,
+        adapter: &ResponseAdapter,
     ) -> Result<PlannedPrompt, AgentError> {
-        let trial = call.trial();
+        let (trial, has_media) = (call.trial(), facts.has_media);
         let (trial_id, history) = (&trial.opened().facts.trial_id, trial.opened().history);
-        let planned = self.prefix.plan(trial_id, trial.memory(), text, history, has_media).await;
-        let Some(plan) = planned else {
-            return Ok(PlannedPrompt { session: Session::OfTrial, by_ids: None });
+        let outline = ChatOutline::scan(text).ok();
+        let role = self.roles.role_of(RoleRequest::of(&facts, outline.as_ref()));
+        call.record(|recorder| recorder.requested(facts, role))?;
+        let unplanned = PlannedPrompt { session: Session::OfTrial, by_ids: None };
+        let Some(outline) = outline.filter(|_| adapter.is_chat() && history != History::Off) else {
+            return Ok(unplanned);
         };
+        let planned = self.prefix.plan(trial_id, trial.memory(), &outline, history, has_media).await;
+        let Some(plan) = planned else { return Ok(unplanned) };
         let session = plan.session;
         let place = self.lifecycle.upstream.ids_place(trial_id);
-        let by_ids = plan.ids.as_ref().and_then(|ids| prompt_ids::given(text, ids, place)).map(Bytes::from);
+        let given = |ids| prompt_ids::given(&outline.object, ids, place);
+        let by_ids = plan.ids.as_ref().and_then(given).map(Bytes::from);
         call.record(|recorder| recorder.planned(plan))?;
         Ok(PlannedPrompt { session, by_ids })
     }
@@ -232,6 +217,14 @@ impl AgentPlane {
         let is_stream = answer::is_stream(&sent);
         call.record(|recorder| recorder.answered(sent.status(), sent.body().served_by(), is_stream))?;
         Ok(sent)
+    }
+}
+
+/// Returns the body with the messages. A request that needs no edit goes upstream as the agent's own bytes, without a copy.
+fn body_of(request: &AgentRequest<'_, CallEndpoint>, text: Cow<'_, str>) -> Bytes {
+    match text {
+        Cow::Borrowed(_) => request.body.clone(),
+        Cow::Owned(edited) => Bytes::from(edited),
     }
 }
 

@@ -19,6 +19,7 @@ use crate::common::history::History;
 use crate::common::redaction::Redaction;
 use crate::store::StoredConversation;
 use crate::upstream::Session;
+use crate::wire::chat_outline::ChatOutline;
 
 /// The decision about a call's prompt.
 #[derive(Debug)]
@@ -40,11 +41,11 @@ impl ExactPrefix {
         self: &Arc<Self>,
         trial: &TrialId,
         memory: &Memory,
-        body: &str,
+        request: &ChatOutline<'_>,
         history: History,
         has_media: bool,
     ) -> Option<Plan> {
-        let request = PromptRequest::read(body)?;
+        let request = PromptRequest::of(request)?;
         let needs_messages = request.needs_messages.or(has_media.then_some("media"));
         let Looked { found, conversation, inputs, session } = memory.find(&request)?;
         // A prompt with media or a truncated prompt proves nothing about the template.

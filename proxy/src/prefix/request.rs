@@ -10,8 +10,8 @@ use super::message_eq::meaning_of;
 use crate::common::redaction::Redaction;
 use crate::render::renderer::{self, Renderer};
 use crate::render::{RenderError, RequestInputs};
+use crate::wire::chat_outline::ChatOutline;
 use crate::wire::json_edit::Object;
-use crate::wire::json_scan::Cursor;
 
 /// The parts of an outgoing chat request that determine its prompt.
 #[derive(Debug)]
@@ -65,23 +65,20 @@ const NEEDING_MESSAGES: [&str; 6] = [
 
 impl<'a> PromptRequest<'a> {
     /// Reads a request. Returns `None` if no server would accept the form of its messages.
-    pub(super) fn read(body: &'a str) -> Option<Self> {
-        let object = Object::scan(body).ok()?;
-        let mut messages = Vec::with_capacity(16);
-        let mut cursor = Cursor::new(object.get("messages")?);
-        cursor.array(|cursor| {
-            messages.push(cursor.value()?);
-            Some(())
-        })?;
-        if messages.is_empty() {
-            return None;
-        }
+    pub(super) fn of(outline: &ChatOutline<'a>) -> Option<Self> {
+        let ChatOutline { object, messages } = outline;
+        let messages = messages.clone().filter(|messages| !messages.is_empty())?;
         let no_generation_prompt = object.get_as("add_generation_prompt") == Some(false);
         let needs_messages = NEEDING_MESSAGES
             .into_iter()
             .find(|key| object.asks_for(key))
             .or(no_generation_prompt.then_some("add_generation_prompt"));
-        Some(Self { messages, inputs: InputTexts::of(&object), needs_messages })
+        Some(Self { messages, inputs: InputTexts::of(object), needs_messages })
+    }
+
+    #[cfg(test)]
+    pub(super) fn read(body: &'a str) -> Option<Self> {
+        Self::of(&ChatOutline::scan(body).ok()?)
     }
 }
 

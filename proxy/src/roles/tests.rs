@@ -15,7 +15,8 @@ fn rules(toml: &str) -> RoleRules {
 
 fn role(rules: &RoleRules, dialect: Dialect, request: &Value) -> CallRole {
     let (request, max_tokens) = (request.to_string(), request["max_tokens"].as_u64());
-    rules.role_of(RoleRequest { dialect, model: "claude-haiku-4", max_tokens, request: &request })
+    let request = ChatOutline::scan(&request).unwrap();
+    rules.role_of(RoleRequest { dialect, model: "claude-haiku-4", max_tokens, request: Some(&request) })
 }
 
 fn chat(messages: &[(&str, &str)]) -> Value {
@@ -100,7 +101,9 @@ fn parts_and_escapes_are_read_and_tool_results_are_not() {
     let request = json!({"messages": [{"content": parts, "role": "user"}, {"role": "tool", "content": "x"}]});
     let ascii = "{\"messages\":[{\"role\":\"user\",\"content\":\"Fasse \\u003calles\\u003e zusammen: \\\"gr\\u00f6\\u00dfer\\\"\"}]}";
     for request in [request.to_string(), ascii.to_owned()] {
-        let asked = RoleRequest { dialect: ChatCompletions, model: "m", max_tokens: None, request: &request };
+        let outline = ChatOutline::scan(&request).unwrap();
+        let asked =
+            RoleRequest { dialect: ChatCompletions, model: "m", max_tokens: None, request: Some(&outline) };
         assert_eq!(rules.role_of(asked), Compaction, "{request}");
     }
     let of_tool = json!({"messages": [{"role": "user", "content": "go"}, {"role": "tool", "content": text}]});
@@ -126,7 +129,8 @@ proptest! {
 
     #[test]
     fn arbitrary_requests_never_panic(request: String, dialect in prop::sample::select(vec![ChatCompletions, Messages])) {
-        let asked = RoleRequest { dialect, model: "m", max_tokens: None, request: &request };
+        let request = ChatOutline::scan(&request).ok();
+        let asked = RoleRequest { dialect, model: "m", max_tokens: None, request: request.as_ref() };
         prop_assert_eq!(RoleRules::default().role_of(asked), Main);
     }
 }

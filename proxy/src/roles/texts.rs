@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use memchr::memmem;
+use memchr::memmem::Finder;
 use serde::Deserialize;
 
-use crate::wire::json_scan::Cursor;
+use crate::wire::chat_outline::{ChatOutline, content_of, role_of};
 
 /// The located texts, as the JSON values of the request.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,41 +19,21 @@ pub(super) struct Texts<'a> {
 }
 
 impl<'a> Texts<'a> {
-    /// Locates the texts. Returns `None` for a request of unusual form, so that no rule on texts fits it.
-    pub(super) fn of(request: &'a str) -> Option<Self> {
-        let mut texts = Self::default();
-        Cursor::new(request).object(|cursor, key| match key {
-            "messages" if cursor.is_at_array() => cursor.array(|cursor| texts.message(cursor)),
-            "tools" if cursor.is_at_array() => cursor.array(|cursor| {
-                texts.has_tools = true;
-                cursor.value().map(drop)
-            }),
-            _ => cursor.value().map(drop),
-        })?;
-        Some(texts)
-    }
-
-    fn message(&mut self, cursor: &mut Cursor<'a>) -> Option<()> {
-        let (mut role, mut content) = (None, None);
-        cursor.object(|cursor, key| {
-            let value = cursor.value()?;
-            match key {
-                "role" => role = Some(value),
-                "content" => content = Some(value),
-                _ => {}
-            }
-            Some(())
-        })?;
-        match role {
-            Some(r#""system""# | r#""developer""#) => self.system = self.system.or(content),
-            Some(r#""user""#) => {
-                // Later messages replace `last_user`, and only the first one sets `first_user`.
-                self.first_user = self.first_user.or(content);
-                self.last_user = content;
-            }
-            _ => {}
+    /// Locates the texts. A message of unusual form has no text.
+    pub(super) fn of(request: &ChatOutline<'a>) -> Self {
+        let messages = request.messages.as_deref().unwrap_or_default();
+        let is_user = |message: &&str| role_of(message) == Some(r#""user""#);
+        let is_system = |message: &&str| matches!(role_of(message), Some(r#""system""# | r#""developer""#));
+        let content = |at: Option<usize>| content_of(messages.get(at?)?);
+        let (first, last) = (messages.iter().position(is_user), messages.iter().rposition(is_user));
+        let first_user = content(first);
+        Self {
+            has_tools: request.has_tools(),
+            system: content(messages.iter().position(is_system)),
+            first_user,
+            // A single message of a user may be long, so it is scanned once.
+            last_user: if last == first { first_user } else { content(last) },
         }
-        Some(())
     }
 }
 
@@ -61,8 +41,8 @@ impl<'a> Texts<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Needle {
     text: String,
-    /// The longest part of the text that no JSON writer escapes. Programs differ in which characters they escape.
-    plain: String,
+    /// Finds the longest part of the text that no JSON writer escapes. Programs differ in which characters they escape.
+    plain: Finder<'static>,
 }
 
 /// One part of a message's content. Parts without text, such as images, have no `text`.
@@ -76,13 +56,13 @@ impl Needle {
     pub(super) fn new(text: &str) -> Self {
         let may_be_escaped = |c: char| !(c.is_ascii_alphanumeric() || " .,:;()_-".contains(c));
         let plain = text.split(may_be_escaped).max_by_key(|part| part.len()).unwrap_or_default();
-        Self { text: text.to_owned(), plain: plain.to_owned() }
+        Self { text: text.to_owned(), plain: Finder::new(plain).into_owned() }
     }
 
     /// Whether the content of a message contains the text. The content is decoded only if it contains the plain part.
     pub(super) fn is_in(&self, content: &str) -> bool {
         // The search in the raw JSON is cheap, and rules out nearly every message.
-        if memmem::find(content.as_bytes(), self.plain.as_bytes()).is_none() {
+        if self.plain.find(content.as_bytes()).is_none() {
             return false;
         }
         if let Ok(text) = serde_json::from_str::<String>(content) {

@@ -15,7 +15,9 @@ use crate::wire::json_scan::Cursor;
 /// The members of a JSON object, in order. Each value is a slice of the text.
 pub(crate) struct Object<'a> {
     text: &'a str,
-    members: Vec<(Cow<'a, str>, &'a str)>,
+    members: Members<'a>,
+    /// The [`bit_of`] each key. A request is asked for dozens of keys, of which it has few.
+    keys: u64,
 }
 
 impl<'a> Object<'a> {
@@ -23,15 +25,53 @@ impl<'a> Object<'a> {
     /// unchanged, and its reader reports them.
     pub(crate) fn scan(text: &'a str) -> Result<Self, serde_json::Error> {
         // The fast scanner also rejects valid JSON of unusual form, such as escaped keys, so serde decides.
-        let members = match plain_members(text) {
+        let members = match plain_members(text, |cursor, _| cursor.value()) {
             Some(members) => members,
             None => serde_json::from_str::<JsonMembers<'a>>(text)?.0,
         };
-        Ok(Self { text, members })
+        Ok(Self::new(text, members))
+    }
+
+    fn new(text: &'a str, members: Members<'a>) -> Self {
+        let keys = members.iter().fold(0, |keys, (name, _)| keys | bit_of(name));
+        Self { text, members, keys }
+    }
+
+    /// Scans `text` as [`Object::scan`] does, and splits the list `key` into the texts of its items in the same pass. The
+    /// items are `None` if the object has no such list.
+    pub(crate) fn scan_with_items(
+        text: &'a str,
+        key: &str,
+    ) -> Result<(Self, Option<Vec<&'a str>>), serde_json::Error> {
+        let mut items = None;
+        if let Some(members) = plain_members(text, |cursor, name| {
+            if name != key {
+                return cursor.value();
+            }
+            items = None;
+            if !cursor.is_at_array() {
+                return cursor.value();
+            }
+            let (start, mut found) = (cursor.position(), Vec::with_capacity(16));
+            cursor.array(|cursor| {
+                found.push(cursor.value()?);
+                Some(())
+            })?;
+            items = Some(found);
+            text.get(start..cursor.position())
+        }) {
+            return Ok((Self::new(text, members), items));
+        }
+        let object = Self::scan(text)?;
+        let items = object.get(key).and_then(items_of);
+        Ok((object, items))
     }
 
     /// Returns the value of `key`. The last of several values counts, as for every JSON parser in vLLM.
     pub(crate) fn get(&self, key: &str) -> Option<&'a str> {
+        if self.keys & bit_of(key) == 0 {
+            return None;
+        }
         self.members.iter().rev().find(|(name, _)| name == key).map(|&(_, value)| value)
     }
 
@@ -56,6 +96,11 @@ impl<'a> Object<'a> {
         self.has(key) && !self.get_as(key).is_some_and(|value| is_off(&value))
     }
 
+    /// Returns a list of edits of this object's text, which is empty so far.
+    pub(crate) fn splices(&self) -> Splices<'a> {
+        Splices::of(self.text)
+    }
+
     /// Sets `key` to the value `json`, as an edit in `splices`. The value is replaced in place, and a new key is
     /// inserted before all others.
     pub(crate) fn set(&self, key: &str, json: &str, splices: &mut Splices<'a>) {
@@ -76,6 +121,13 @@ impl<'a> Object<'a> {
     }
 }
 
+/// Returns one of 64 bits for a key, by its length and its first and last byte. Equal keys have the same bit.
+fn bit_of(key: &str) -> u64 {
+    let byte = |byte: Option<&u8>| byte.copied().map_or(0, usize::from);
+    let bytes = key.as_bytes();
+    1 << ((bytes.len() + 5 * byte(bytes.first()) + 11 * byte(bytes.last())) % 64)
+}
+
 /// Whether vLLM reads the value as false if it expects a boolean, by the rules of pydantic's lax mode.
 pub(crate) fn is_off(value: &serde_json::Value) -> bool {
     const WORDS: [&str; 6] = ["0", "off", "f", "false", "n", "no"];
@@ -87,19 +139,36 @@ pub(crate) fn is_off(value: &serde_json::Value) -> bool {
     }
 }
 
-/// Returns the members of an object whose keys have no escapes. `None` if the text has another form.
-fn plain_members(text: &str) -> Option<Vec<(Cow<'_, str>, &str)>> {
+/// The members of an object, with their values as text.
+type Members<'a> = Vec<(Cow<'a, str>, &'a str)>;
+
+/// Returns the members of an object whose keys have no escapes. `value` consumes the value of a key and returns its text.
+/// Returns `None` if the text has another form.
+fn plain_members<'a>(
+    text: &'a str,
+    mut value: impl FnMut(&mut Cursor<'a>, &str) -> Option<&'a str>,
+) -> Option<Members<'a>> {
     let mut members = Vec::with_capacity(16);
     let mut cursor = Cursor::new(text);
     cursor.object(|cursor, key| {
-        members.push((Cow::Borrowed(key), cursor.value()?));
+        members.push((Cow::Borrowed(key), value(cursor, key)?));
         Some(())
     })?;
     cursor.is_at_end().then_some(members)
 }
 
+/// Returns the texts of a list's items, or `None` if the text is not a list.
+fn items_of(list: &str) -> Option<Vec<&str>> {
+    let mut items = Vec::with_capacity(16);
+    Cursor::new(list).array(|cursor| {
+        items.push(cursor.value()?);
+        Some(())
+    })?;
+    Some(items)
+}
+
 /// The members of any object, read by serde.
-struct JsonMembers<'a>(Vec<(Cow<'a, str>, &'a str)>);
+struct JsonMembers<'a>(Members<'a>);
 
 impl<'de> Deserialize<'de> for JsonMembers<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -282,7 +351,7 @@ mod tests {
         rolltap_testing::fuzz!("json_edit", |text| {
             let Ok(text) = std::str::from_utf8(text) else { return };
             let by_serde = serde_json::from_str::<JsonMembers<'_>>(text).map(|JsonMembers(members)| members);
-            if let (Some(plain), Ok(members)) = (plain_members(text), &by_serde) {
+            if let (Some(plain), Ok(members)) = (plain_members(text, |cursor, _| cursor.value()), &by_serde) {
                 assert_eq!(&plain, members);
             }
             let (Ok(object), Ok(serde_json::Value::Object(mut expected))) =

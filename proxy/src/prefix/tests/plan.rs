@@ -15,6 +15,7 @@ use crate::store::{OpenedStore, Store, StoreSettings};
 use crate::upstream::Pool;
 use crate::upstream::PoolSettings;
 use crate::upstream::policy::Policy;
+use crate::wire::chat_outline::ChatOutline;
 
 /// A proxy's exact prefix and one of its trials. Their server renders as the fixture does, and no connection leads to
 /// it.
@@ -58,7 +59,8 @@ impl Stage {
 
     async fn try_plan(&self, body: &Value, has_media: bool) -> Option<Plan> {
         let (trial, body) = (TrialId::new("t").unwrap(), body.to_string());
-        self.prefix.plan(&trial, &self.memory, &body, History::Faithful, has_media).await
+        let request = ChatOutline::scan(&body).unwrap();
+        self.prefix.plan(&trial, &self.memory, &request, History::Faithful, has_media).await
     }
 
     /// Plans and answers one call. The server takes the planned ids, or else the prompt is `prompt`.
