@@ -5,16 +5,27 @@
 //! its epoch. From then on the sequence that any earlier holder expects is wrong, or the message does not count
 //! ([`crate::message::LogOrder`]), whenever it arrives.
 
+use std::time::Duration;
+
 use async_nats::jetstream::consumer::pull::OrderedConfig;
 use async_nats::jetstream::consumer::{DeliverPolicy, ReplayPolicy};
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::Stream;
 use futures_util::StreamExt;
+use tokio::time::timeout;
 
 use crate::cluster::{Cluster, ClusterError};
 pub use crate::message::LogEntry;
 use crate::message::{ForeignMessage, LogMessage, LogOrder, WriterId};
+
+/// How long a reader waits for the next message of a log. Without this limit it may wait for ever: after a missed heartbeat,
+/// the ordered consumer of async-nats 0.51 returns without a waker.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn silence() -> String {
+    format!("no message came for {} s", PATIENCE.as_secs())
+}
 
 /// The log of a shard, before this node may append to it.
 #[derive(Debug)]
@@ -161,7 +172,8 @@ impl ShardLog {
         let consumer = consumer.map_err(|error| cannot("read the log", &error))?;
         let mut messages = consumer.messages().await.map_err(|error| cannot("read the log", &error))?;
         while self.last < state.last_sequence {
-            let Some(message) = messages.next().await else { break };
+            let next = timeout(PATIENCE, messages.next()).await;
+            let Some(message) = next.map_err(|_| cannot("read the log", &silence()))? else { break };
             let message = message.map_err(|error| self.cluster.refused("read the log", &error, ""))?;
             let info = message.info().map_err(|error| self.cluster.refused("read the log", &error, ""))?;
             let sequence = info.stream_sequence;

@@ -5,9 +5,9 @@ use std::convert::Infallible;
 use rolltap_cluster::connect;
 use rolltap_cluster::log::{LogEntry, LogError, ShardLog};
 use rolltap_cluster::publisher::{LogCondition, Publisher};
-use rolltap_testing::NatsServers;
+use rolltap_testing::{Cut, NatsServers, Relay, limit};
 
-use super::harness::{claimed, settings, stored};
+use super::harness::{claimed, settings, settings_at, stored};
 
 #[tokio::test]
 #[ignore = "needs NATS: run ./scripts/test"]
@@ -103,4 +103,31 @@ async fn a_trimmed_log_continues_after_its_beginning_and_nowhere_else() {
     });
     claim.await.unwrap();
     assert_eq!(found, [LogEntry::Append { segment: 2, offset: 0, bytes: "open".into() }]);
+}
+
+#[tokio::test]
+#[ignore = "needs NATS: run ./scripts/test"]
+async fn a_reader_whose_messages_stay_out_gives_up_and_another_one_reads_them() {
+    let servers = NatsServers::start(1);
+    let cluster = connect(&settings(&servers, 1)).await.unwrap();
+    let (mut publisher, _) = claimed(&cluster, 1).await;
+    // More than the sockets on the way can hold.
+    let large = vec![7; 40 << 20];
+    let number = publisher.append(1, 0, &large);
+    stored(&publisher, number).await;
+
+    let relay = Relay::to(servers.ports()[0]);
+    let far = connect(&settings_at(&format!("nats://127.0.0.1:{}", relay.port()), 1)).await.unwrap();
+    let log = ShardLog::open(&far, 0).await.unwrap();
+    let claim = Publisher::claim::<Infallible>(log, 2, |_, entry| {
+        if matches!(entry, LogEntry::Append { .. }) {
+            relay.cut(Cut::Answers);
+        }
+        Ok(())
+    });
+    let stalled = tokio::time::timeout(limit(60), claim).await.expect("the reader gives up").unwrap_err();
+    assert!(matches!(stalled, LogError::Cluster(_)), "{stalled}");
+    relay.heal();
+    let (_, found) = claimed(&far, 2).await;
+    assert!(found == large, "{} of {} bytes", found.len(), large.len());
 }
