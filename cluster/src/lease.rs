@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use crate::cluster::entry::{self, Written};
 use crate::cluster::{Cluster, json};
+use crate::objects::{ObjectStorage, SegmentArchive};
 
 /// A lease whose entry does not change for this time can be taken.
 pub const TTL: Duration = Duration::from_secs(5);
@@ -138,12 +139,14 @@ pub struct Candidacy {
 }
 
 /// Waits until this node has the lease of the shard. `view` shows the entry meanwhile, for nodes that forward to the holder.
-/// Never returns if the candidacy is spent on another lease.
+/// `storage` has the closed segments of the shards, if there is object storage. Never returns if the candidacy is spent on
+/// another lease.
 pub async fn acquire(
     cluster: &Cluster,
     shard: u32,
     node: &Node,
     candidacy: &Candidacy,
+    storage: Option<&ObjectStorage>,
     view: &watch::Sender<LeaseView>,
 ) -> HeldLease {
     let lease = LeaseEntry { cluster: cluster.clone(), key: format!("shard.{shard}"), node: node.clone() };
@@ -161,7 +164,8 @@ pub async fn acquire(
                 });
                 let is_released = record.as_ref().is_none_or(|record| record.holder.is_none());
                 if is_released || began.elapsed() >= TTL {
-                    let epoch = record.map_or(1, |record| record.epoch + 1);
+                    let last = record.map_or(0, |record| record.epoch);
+                    let epoch = last.max(archived_epoch(cluster, shard, storage).await) + 1;
                     if let Some(held) = candidacy.take(&lease, revision, epoch).await {
                         return held;
                     }
@@ -175,6 +179,21 @@ pub async fn acquire(
             }
         }
         tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Returns the epoch of the holder that wrote the manifest last, or 0 if there is none or it cannot be read now. NATS may lose
+/// the entry of a lease while its servers are killed. Its epochs would then begin at 1 again, and the manifest rejects holders
+/// of earlier epochs.
+async fn archived_epoch(cluster: &Cluster, shard: u32, storage: Option<&ObjectStorage>) -> u64 {
+    let Some(storage) = storage else { return 0 };
+    match timeout(PATIENCE, SegmentArchive::open(storage, cluster.id(), shard)).await {
+        Ok(Ok(archive)) => archive.manifest().map_or(0, |manifest| manifest.epoch),
+        // The holder reads the manifest next, and reports the error.
+        failed => {
+            tracing::debug!(?failed, "the epoch in object storage cannot be read");
+            0
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rolltap_cluster::lease::{self, Candidacy, HeldLease, LeaseView, Node};
 use rolltap_cluster::log::{LogEntry, LogError, ShardLog};
+use rolltap_cluster::objects::ObjectStorage;
 use rolltap_cluster::publisher::Publisher;
 use rolltap_cluster::{Cluster, ClusterSettings, Member};
 use rolltap_testing::{NatsServers, limit};
@@ -31,8 +32,16 @@ pub(crate) fn node(number: u128) -> Node {
 }
 
 pub(crate) async fn acquired(cluster: &Cluster, number: u128) -> HeldLease {
+    acquired_with(cluster, number, None).await
+}
+
+pub(crate) async fn acquired_with(
+    cluster: &Cluster,
+    number: u128,
+    storage: Option<&ObjectStorage>,
+) -> HeldLease {
     let view = watch::channel(LeaseView::Unknown).0;
-    lease::acquire(cluster, 0, &node(number), &Candidacy::default(), &view).await
+    lease::acquire(cluster, 0, &node(number), &Candidacy::default(), storage, &view).await
 }
 
 /// Claims the log. Returns the bytes of all segments, one after the other. Repeats that while NATS elects a leader, as a node

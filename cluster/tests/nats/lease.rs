@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use rolltap_cluster::connect;
 use rolltap_cluster::lease::{self, Candidacy, LeaseState, LeaseView};
+use rolltap_cluster::objects::{ObjectStorage, S3Settings, SegmentArchive};
 use rolltap_testing::NatsServers;
 use tokio::sync::watch;
 
-use super::harness::{acquired, node, settings};
+use super::harness::{acquired, acquired_with, node, settings};
 
 #[tokio::test]
 #[ignore = "needs NATS: run ./scripts/test"]
@@ -20,7 +21,9 @@ async fn who_holds_a_lease_keeps_it_and_another_takes_it_when_it_expires_or_is_r
     assert_eq!(first.epoch(), 1);
     let (view, mut seen) = watch::channel(LeaseView::Unknown);
     let waiting =
-        tokio::spawn(async move { lease::acquire(&two, 0, &node(2), &Candidacy::default(), &view).await });
+        tokio::spawn(
+            async move { lease::acquire(&two, 0, &node(2), &Candidacy::default(), None, &view).await },
+        );
     let is_first =
         |view: &LeaseView| matches!(view, LeaseView::Seen(Some(record)) if record.holder == Some(node(1)));
     seen.wait_for(is_first).await.unwrap();
@@ -56,4 +59,21 @@ async fn a_holder_without_nats_stops_in_time_and_continues_when_nobody_took_the_
     servers.restart(0);
     state.wait_for(|state| *state == LeaseState::Held).await.unwrap();
     assert_eq!(held.epoch(), 1);
+}
+
+#[tokio::test]
+#[ignore = "needs NATS: run ./scripts/test"]
+async fn a_lease_whose_entry_nats_has_lost_continues_behind_the_epoch_in_object_storage() {
+    let servers = NatsServers::start(1);
+    let cluster = connect(&settings(&servers, 1)).await.unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let url = format!("file://{}", place.path().display()).parse().unwrap();
+    let storage = ObjectStorage::open(&url, &S3Settings::of_variables([])).unwrap();
+    let mut archive = SegmentArchive::open(&storage, cluster.id(), 0).await.unwrap();
+    archive.claim(29).await.unwrap();
+    let held = acquired_with(&cluster, 1, Some(&storage)).await;
+    assert_eq!(held.epoch(), 30);
+    archive.claim(held.epoch()).await.unwrap();
+    held.release().await;
+    assert_eq!(acquired_with(&cluster, 2, Some(&storage)).await.epoch(), 31);
 }

@@ -219,7 +219,7 @@ impl RunningNode {
     ) -> Result<(), NodeError> {
         let mut stop = pin!(stop);
         // The leases of the other shards are followed until the node ends.
-        let mut leases = Leases::follow(&self.place.cluster, &self.me, &self.roles, &observe);
+        let mut leases = Leases::follow(&self.place, &self.me, &self.roles, &observe);
         let (shard, role, lease) = tokio::select! {
             Some(acquired) = leases.acquired() => acquired,
             () = &mut stop => return Ok(self.serving.drain(grace).await?),

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use http::uri::{Authority, Uri};
 use rolltap_cluster::Cluster;
 use rolltap_cluster::lease::{self, Candidacy, HeldLease, LeaseView, Node};
+use rolltap_cluster::objects::ObjectStorage;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::NodeStatus;
+use super::{NodeStatus, ShardPlace};
 use crate::agent_plane::shard_roles::{HolderAddress, NodeRole};
 
 /// Gets each change of the status of a node.
@@ -33,7 +34,7 @@ struct Holders {
 impl Leases {
     /// Keeps the role of this node for each shard: the address of its holder.
     pub(super) fn follow(
-        cluster: &Cluster,
+        place: &ShardPlace,
         me: &Node,
         roles: &[watch::Sender<NodeRole>],
         observe: &Observer,
@@ -45,7 +46,8 @@ impl Leases {
         let mut following = JoinSet::new();
         for (shard, role) in (0..).zip(roles) {
             let follower = Follower {
-                cluster: cluster.clone(),
+                cluster: place.cluster.clone(),
+                storage: place.archive.as_ref().map(|archive| archive.storage.clone()),
                 me: me.clone(),
                 shard,
                 role: role.clone(),
@@ -70,6 +72,7 @@ impl Leases {
 /// Follows the lease of one shard.
 struct Follower {
     cluster: Cluster,
+    storage: Option<ObjectStorage>,
     me: Node,
     shard: u32,
     role: watch::Sender<NodeRole>,
@@ -92,8 +95,9 @@ impl Follower {
             }
             std::future::pending().await
         };
+        let storage = self.storage.as_ref();
         tokio::select! {
-            lease = lease::acquire(&self.cluster, self.shard, &self.me, candidacy, &view) => {
+            lease = lease::acquire(&self.cluster, self.shard, &self.me, candidacy, storage, &view) => {
                 self.holders.is_not_standby();
                 lease
             }
