@@ -23,10 +23,6 @@ use crate::message::{ForeignMessage, LogMessage, LogOrder, WriterId};
 /// the ordered consumer of async-nats 0.51 returns without a waker.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-fn silence() -> String {
-    format!("no message came for {} s", PATIENCE.as_secs())
-}
-
 /// The log of a shard, before this node may append to it.
 #[derive(Debug)]
 pub struct ShardLog {
@@ -173,7 +169,9 @@ impl ShardLog {
         let mut messages = consumer.messages().await.map_err(|error| cannot("read the log", &error))?;
         while self.last < state.last_sequence {
             let next = timeout(PATIENCE, messages.next()).await;
-            let Some(message) = next.map_err(|_| cannot("read the log", &silence()))? else { break };
+            let silence =
+                |_| cannot("read the log", &format!("no message came for {} s", PATIENCE.as_secs()));
+            let Some(message) = next.map_err(silence)? else { break };
             let message = message.map_err(|error| self.cluster.refused("read the log", &error, ""))?;
             let info = message.info().map_err(|error| self.cluster.refused("read the log", &error, ""))?;
             let sequence = info.stream_sequence;

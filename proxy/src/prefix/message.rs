@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::fingerprint::Fingerprint;
 use super::message_eq::Reading;
 use crate::render::renderer::{self, Renderer};
-use crate::wire::json_scan::Cursor;
+use crate::wire::chat_outline::content_of;
 
 /// A stored message.
 #[derive(Debug)]
@@ -133,17 +133,6 @@ impl Words {
         let in_json = quoted.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or_default();
         Self { plain: text.into(), in_json: in_json.into() }
     }
-}
-
-/// Returns the content of a message as JSON text. `None` if there is none, and for texts of unusual form.
-fn content_of(message: &str) -> Option<&str> {
-    let mut found = None;
-    Cursor::new(message).object(|cursor, key| {
-        let value = cursor.value()?;
-        found = found.or(Some(value).filter(|_| key == "content"));
-        Some(())
-    })?;
-    found
 }
 
 /// Returns the texts of a message's content.

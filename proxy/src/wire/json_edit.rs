@@ -44,7 +44,7 @@ impl<'a> Object<'a> {
         key: &str,
     ) -> Result<(Self, Option<Vec<&'a str>>), serde_json::Error> {
         let mut items = None;
-        if let Some(members) = plain_members(text, |cursor, name| {
+        let mut value = |cursor: &mut Cursor<'a>, name: &str| {
             if name != key {
                 return cursor.value();
             }
@@ -59,7 +59,8 @@ impl<'a> Object<'a> {
             })?;
             items = Some(found);
             text.get(start..cursor.position())
-        }) {
+        };
+        if let Some(members) = plain_members(text, &mut value) {
             return Ok((Self::new(text, members), items));
         }
         let object = Self::scan(text)?;
