@@ -13,6 +13,8 @@ import http.client
 import json
 import multiprocessing
 import os
+import random
+import shlex
 import socket
 import statistics
 import subprocess
@@ -26,13 +28,19 @@ from pathlib import Path
 
 NODES = (1, 2, 4)
 TRIALS = 32
+# Each port is chosen once. The ports of outgoing connections begin at 32768 by default.
+PORTS = iter(random.sample(range(20_000, 32_000), 1_000))
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    """Returns a port that is free and that the kernel gives to no outgoing connection, so that it stays free until a server of
+    this benchmark binds it."""
+    for port in PORTS:
+        with contextlib.suppress(OSError), socket.socket() as listener:
+            listener.bind(("127.0.0.1", port))
+            return port
+    raise SystemExit("no port is free")
 
 
 def ask(url: str, body: dict | None = None, headers: dict | None = None) -> object:
@@ -42,11 +50,14 @@ def ask(url: str, body: dict | None = None, headers: dict | None = None) -> obje
         return json.load(answer)
 
 
-def until(what: str, is_so) -> None:
+def until(what: str, is_so, process: subprocess.Popen | None = None) -> None:
+    """Waits for a condition, and ends the benchmark if it does not come within a minute or if the process ends."""
     ends = time.monotonic() + 60
     while not is_so():
+        if process and process.poll() is not None:
+            raise SystemExit(f"waiting until {what}: {shlex.join(process.args)} ended with status {process.returncode}")
         if time.monotonic() > ends:
-            raise SystemExit(f"never: {what}")
+            raise SystemExit(f"waited a minute until {what}")
         time.sleep(0.05)
 
 
@@ -93,8 +104,8 @@ class Proxies:
             self.processes.append(start(stack, [rolltap, "proxy", "--upstream", upstream, *place, *data, *shared]))
             self.agents.append(agents)
             self.admins.append(f"http://127.0.0.1:{admin}")
-        for admin in self.admins:
-            until("a node is ready", lambda admin=admin: answers(f"{admin}/readyz"))
+        for admin, process in zip(self.admins, self.processes):
+            until("a node is ready", lambda admin=admin: answers(f"{admin}/readyz"), process)
         until("all shards have a holder", lambda: answers(f"{self.admins[0]}/v1/trials"))
         opened = [ask(f"{self.admins[at % nodes]}/v1/trials", {"task_id": "bench"}) for at in range(TRIALS)]
         holders = {trial: number for number, trial in self.held()}
