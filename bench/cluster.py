@@ -15,9 +15,11 @@ import multiprocessing
 import os
 import random
 import shlex
+import signal
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -200,6 +202,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--clients", type=int, default=1)
     arguments = parser.parse_args()
+    # The exit ends the servers.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as stack:
         directory, port = Path(place), free_port()
         upstream = f"http://127.0.0.1:{port}"
