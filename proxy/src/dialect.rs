@@ -15,6 +15,7 @@ mod sampling;
 pub(crate) mod upstream_error;
 mod validation;
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ use crate::dialect::route::{CallEndpoint, CountEndpoint};
 use crate::recorder::{CallFacts, Recorder};
 use crate::upstream::SamplingDefaults;
 use crate::wire::chunk_edit::ChunkRewriter;
+use crate::wire::json_edit::Splices;
 use crate::wire::sse;
 
 /// A request in the form for upstream, with the facts that the record needs.
@@ -65,7 +67,7 @@ pub(crate) struct RequestContext<'a> {
 /// Records the answer of one call, and translates it for the agent.
 #[derive(Debug)]
 pub(crate) enum ResponseAdapter {
-    Chat(chat::answer::ChatAnswerOptions),
+    Chat(chat::answer::ChatAdapter),
     Completions(completions::answer::CompletionAnswerOptions),
     Translated(Box<dyn Translator>),
 }
@@ -79,15 +81,22 @@ pub(crate) enum StreamProgress {
 
 /// The action for one event of a stream that is not translated.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum EventAction {
+pub(crate) enum EventAction<'d> {
     /// The event is forwarded unchanged.
     AsIs,
-    /// The event is forwarded with this data.
-    Edited(Vec<u8>),
+    /// The event is forwarded with edited data.
+    Edited(Splices<'d>),
     /// The event is dropped: vLLM sends it only because of the proxy's additions to the request.
     Dropped,
     /// The event is `[DONE]`, after which no event follows.
     Last,
+}
+
+impl<'d> EventAction<'d> {
+    /// Forwards the event with these edits of its data, of which there may be none.
+    pub(crate) fn edited(splices: Splices<'d>) -> Self {
+        if splices.is_empty() { Self::AsIs } else { Self::Edited(splices) }
+    }
 }
 
 /// Translates an agent's request to the form for upstream.
@@ -99,7 +108,7 @@ pub(crate) fn prepare(
     match endpoint {
         CallEndpoint::Chat => {
             let ready = chat::request::prepare(text, ground)?;
-            let adapter = ResponseAdapter::Chat(ready.asked);
+            let adapter = ResponseAdapter::Chat(chat::answer::ChatAdapter::new(ready.asked));
             Ok(UpstreamRequest {
                 path: "/v1/chat/completions",
                 body: ready.body,
@@ -220,20 +229,25 @@ impl ResponseAdapter {
         if data.is_none() && std::str::from_utf8(bytes).is_err() {
             recorder.unreadable();
         }
-        let fate = match (self, data) {
+        let fate = match (self, data.as_deref()) {
             // `[DONE]` is handled there, because a translator has its own closing events.
             (Self::Translated(translator), Some(data)) => {
-                return adapter::event(translator.as_mut(), &data, recorder, passing.instead());
+                return adapter::event(translator.as_mut(), data, recorder, passing.instead());
             }
             // A comment of upstream means nothing in another dialect.
             (Self::Translated(_), None) => EventAction::Dropped,
             (_, None) => EventAction::AsIs,
-            (Self::Chat(asked), Some(data)) => chat::answer::event(&data, asked, recorder),
-            (Self::Completions(asked), Some(data)) => completions::answer::event(&data, asked, recorder),
+            (Self::Chat(adapter), Some(data)) => adapter.event(data, recorder),
+            (Self::Completions(asked), Some(data)) => completions::answer::event(data, asked, recorder),
         };
         match fate {
             EventAction::AsIs => passing.keep(event),
-            EventAction::Edited(data) => sse::write_event(&data, passing.instead()),
+            // The data of several lines was joined, and becomes several lines again.
+            EventAction::Edited(splices) if matches!(data, Some(Cow::Owned(_))) => {
+                let edited = splices.edited().unwrap_or_default();
+                sse::write_event(edited.as_bytes(), passing.instead());
+            }
+            EventAction::Edited(splices) => sse::write_line(passing.instead(), |out| splices.write_to(out)),
             // A replacement without bytes removes the event.
             EventAction::Dropped => drop(passing.instead()),
             EventAction::Last => {
@@ -254,7 +268,7 @@ impl ResponseAdapter {
         recorder: &mut Recorder,
     ) -> Result<Option<Vec<u8>>, UpstreamError> {
         match self {
-            Self::Chat(asked) => Ok(chat::answer::whole(body, asked, recorder)),
+            Self::Chat(adapter) => Ok(adapter.whole(body, recorder)),
             Self::Completions(asked) => Ok(completions::answer::whole(body, asked, recorder)),
             Self::Translated(translator) => adapter::whole(translator.as_mut(), body, recorder).map(Some),
         }

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
+use smallvec::SmallVec;
 
 use crate::wire::json_scan::Cursor;
 
@@ -198,14 +199,15 @@ impl<'de> Deserialize<'de> for JsonMembers<'de> {
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Replacements in one text, at separate positions.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Splices<'a> {
     text: &'a str,
-    changes: Vec<(Range<usize>, Cow<'static, str>)>,
+    changes: SmallVec<[(Range<usize>, Cow<'static, str>); 4]>,
 }
 
 impl<'a> Splices<'a> {
     pub(crate) fn of(text: &'a str) -> Self {
-        Self { text, changes: Vec::new() }
+        Self { text, changes: SmallVec::new() }
     }
 
     /// Replaces `value`, which must be a slice of this text, by `json`.
@@ -226,23 +228,38 @@ impl<'a> Splices<'a> {
         self.changes.iter().any(|(range, _)| *range == (at..at))
     }
 
+    /// Whether there are no edits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
     /// Returns the edited text, or `None` if there are no edits.
-    pub(crate) fn edited(mut self) -> Option<String> {
-        if self.changes.is_empty() {
+    pub(crate) fn edited(self) -> Option<String> {
+        if self.is_empty() {
             return None;
         }
-        // The sort is stable, so insertions at the same position retain their order.
-        self.changes.sort_by_key(|(range, _)| range.start);
         let added: usize = self.changes.iter().map(|(_, json)| json.len()).sum();
         let mut out = String::with_capacity(self.text.len() + added);
+        self.parts(|part| out.push_str(part));
+        Some(out)
+    }
+
+    /// Appends the edited text to `out`.
+    pub(crate) fn write_to(self, out: &mut Vec<u8>) {
+        self.parts(|part| out.extend_from_slice(part.as_bytes()));
+    }
+
+    /// Calls `part` with each part of the edited text, in order.
+    fn parts(mut self, mut part: impl FnMut(&str)) {
+        // The sort is stable, so insertions at the same position retain their order.
+        self.changes.sort_by_key(|(range, _)| range.start);
         let mut copied = 0;
         for (range, json) in &self.changes {
-            out.push_str(self.text.get(copied..range.start).unwrap_or_default());
-            out.push_str(json);
+            part(self.text.get(copied..range.start).unwrap_or_default());
+            part(json);
             copied = range.end;
         }
-        out.push_str(self.text.get(copied..).unwrap_or_default());
-        Some(out)
+        part(self.text.get(copied..).unwrap_or_default());
     }
 }
 

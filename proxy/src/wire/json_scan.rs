@@ -15,26 +15,52 @@ pub(crate) struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
-        Self { text, at: 0 }
+        Self::from(text, 0)
+    }
+
+    /// Starts at a position in bytes, which must be between two tokens.
+    pub(crate) fn from(text: &'a str, at: usize) -> Self {
+        Self { text, at }
     }
 
     /// Reads an object. `member` is called after each colon, and must consume the value.
-    pub(crate) fn object(&mut self, mut member: impl FnMut(&mut Self, &'a str) -> Option<()>) -> Option<()> {
-        self.take(b'{')?;
-        if self.next()? == b'}' {
-            self.at += 1;
-            return Some(());
-        }
+    pub(crate) fn object(&mut self, member: impl FnMut(&mut Self, &'a str) -> Option<()>) -> Option<()> {
+        self.object_from(None, member)
+    }
+
+    /// Like [`Self::object`]. With a key, the cursor stands after the colon that follows this key, and only the rest of the
+    /// object is read.
+    pub(crate) fn object_from(
+        &mut self,
+        key: Option<&'a str>,
+        mut member: impl FnMut(&mut Self, &'a str) -> Option<()>,
+    ) -> Option<()> {
+        let mut key = match key {
+            Some(key) => key,
+            None => {
+                self.take(b'{')?;
+                if self.next()? == b'}' {
+                    self.at += 1;
+                    return Some(());
+                }
+                self.key()?
+            }
+        };
         loop {
-            let key = self.plain_string()?;
-            self.take(b':')?;
             member(self, key)?;
-            match self.bump()? {
-                b',' => {}
+            key = match self.bump()? {
+                b',' => self.key()?,
                 b'}' => return Some(()),
                 _ => return None,
             }
         }
+    }
+
+    /// Reads the key of a member and its colon.
+    fn key(&mut self) -> Option<&'a str> {
+        let key = self.plain_string()?;
+        self.take(b':')?;
+        Some(key)
     }
 
     /// Reads an array. `item` is called before each item, and must consume it.

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 use memchr::{memchr2, memchr2_iter};
+use smallvec::SmallVec;
 
 /// The stream has more bytes without a blank line than the limit for an event.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +34,7 @@ pub(crate) struct Arrived {
     /// The bytes of the events, unchanged and in order.
     pub(crate) bytes: Bytes,
     /// The range of each event in `bytes`, including its blank line.
-    pub(crate) events: Vec<Range<usize>>,
+    pub(crate) events: SmallVec<[Range<usize>; 2]>,
 }
 
 impl Decoder {
@@ -61,8 +62,8 @@ impl Decoder {
         Ok(Arrived { bytes: begun.freeze(), events })
     }
 
-    fn events_in(&mut self, bytes: &[u8]) -> Vec<Range<usize>> {
-        let mut events = Vec::new();
+    fn events_in(&mut self, bytes: &[u8]) -> SmallVec<[Range<usize>; 2]> {
+        let mut events = SmallVec::new();
         let (mut start, mut searched) = (0, self.searched);
         while let Some(end) = end_of_event(bytes, &mut searched) {
             events.push(start..end);
@@ -124,6 +125,13 @@ pub(crate) fn data(event: &[u8]) -> Option<Cow<'_, str>> {
 fn only_line(text: &str) -> Option<&str> {
     let line = text.strip_suffix("\n\n")?;
     memchr2(b'\n', b'\r', line.as_bytes()).is_none().then_some(line)
+}
+
+/// Appends an event with one line of data, which `write` appends without a line feed.
+pub(crate) fn write_line(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    out.extend_from_slice(b"data: ");
+    write(out);
+    out.extend_from_slice(b"\n\n");
 }
 
 /// Appends an event with this data to `out`. Each line of the data becomes a `data` line.

@@ -1,10 +1,12 @@
 //! Records a chat answer's ids and logprobs, and removes the fields that only the proxy requested. The rules come from
 //! a comparison of vLLM's answers with and without the two flags.
 
+mod chunk_head;
 mod reading;
 
 use rolltap_rollout::token::Logprob;
 
+use self::chunk_head::ChunkHead;
 use self::reading::{ChatAnswer, ChatChoice};
 use crate::dialect::EventAction;
 use crate::recorder::{ChoicePart, Recorder};
@@ -33,47 +35,62 @@ pub(crate) struct Hidden {
 /// The minimum number of bytes of a token with its logprob in a whole answer.
 const BYTES_OF_TOKEN: usize = 80;
 
-/// Records a whole answer and returns its form for the agent, or `None` if it is forwarded unchanged.
-pub(crate) fn whole(body: &str, asked: &ChatAnswerOptions, recorder: &mut Recorder) -> Option<Vec<u8>> {
-    // Mostly the list of logprobs is the longest part, so it need not grow.
-    let mut logprobs = Vec::with_capacity(body.len() / BYTES_OF_TOKEN);
-    let Some(answer) = ChatAnswer::read(body, &mut logprobs) else {
-        recorder.unreadable();
-        return None;
-    };
-    record_answer(&answer, &logprobs, recorder);
-    edited(body, &answer, asked)
+/// Records the answer of one call, and edits it for the agent.
+#[derive(Debug, Default)]
+pub(crate) struct ChatAdapter {
+    asked: ChatAnswerOptions,
+    head: ChunkHead,
+    /// The logprobs of the latest event. The list is part of the state so that an event allocates no memory for it.
+    logprobs: Vec<Option<Logprob>>,
+}
+
+impl ChatAdapter {
+    pub(crate) fn new(asked: ChatAnswerOptions) -> Self {
+        Self { asked, ..Self::default() }
+    }
+
+    /// Records a whole answer and returns its form for the agent, or `None` if it is forwarded unchanged.
+    pub(crate) fn whole(&self, body: &str, recorder: &mut Recorder) -> Option<Vec<u8>> {
+        // Mostly the list of logprobs is the longest part, so it need not grow.
+        let mut logprobs = Vec::with_capacity(body.len() / BYTES_OF_TOKEN);
+        let Some(answer) = ChatAnswer::read(body, None, &mut logprobs) else {
+            recorder.unreadable();
+            return None;
+        };
+        record_answer(&answer, &logprobs, recorder);
+        edited(body, &answer, &self.asked).edited().map(String::into_bytes)
+    }
+
+    /// Records one event of a stream, and decides what the agent gets of the event. An error is forwarded like any other
+    /// event: vLLM answers with status 200 before it has checked everything, then sends the error and `[DONE]`.
+    pub(crate) fn event<'d>(&mut self, data: &'d str, recorder: &mut Recorder) -> EventAction<'d> {
+        if data == "[DONE]" {
+            return EventAction::Last;
+        }
+        let Self { asked, head, logprobs } = self;
+        let Some(chunk) = ChatAnswer::read(data, Some(head), logprobs) else {
+            recorder.unreadable();
+            return EventAction::AsIs;
+        };
+        record_answer(&chunk, logprobs, recorder);
+        if let Some(hidden) = &mut asked.hidden {
+            hidden.is_null |= chunk.choices().any(has_reasoning);
+        }
+        // An agent that requested ids or logprobs gets the empty chunks from vLLM too.
+        if !asked.logprobs && !asked.token_ids && says_nothing(&chunk, asked) {
+            return EventAction::Dropped;
+        }
+        EventAction::edited(edited(data, &chunk, asked))
+    }
 }
 
 /// Records a whole answer or one event of a stream, for dialects that translate the text.
 pub(crate) fn record(data: &str, recorder: &mut Recorder) {
     let mut logprobs = Vec::new();
-    match ChatAnswer::read(data, &mut logprobs) {
+    match ChatAnswer::read(data, None, &mut logprobs) {
         Some(answer) => record_answer(&answer, &logprobs, recorder),
         None => recorder.unreadable(),
     }
-}
-
-/// Records one event of a stream, and decides what the agent gets of the event. An error is forwarded like any other
-/// event: vLLM answers with status 200 before it has checked everything, then sends the error and `[DONE]`.
-pub(crate) fn event(data: &str, asked: &mut ChatAnswerOptions, recorder: &mut Recorder) -> EventAction {
-    if data == "[DONE]" {
-        return EventAction::Last;
-    }
-    let mut logprobs = Vec::new();
-    let Some(chunk) = ChatAnswer::read(data, &mut logprobs) else {
-        recorder.unreadable();
-        return EventAction::AsIs;
-    };
-    record_answer(&chunk, &logprobs, recorder);
-    if let Some(hidden) = &mut asked.hidden {
-        hidden.is_null |= chunk.choices().any(has_reasoning);
-    }
-    // An agent that requested ids or logprobs gets the empty chunks from vLLM too.
-    if !asked.logprobs && !asked.token_ids && says_nothing(&chunk, asked) {
-        return EventAction::Dropped;
-    }
-    edited(data, &chunk, asked).map_or(EventAction::AsIs, EventAction::Edited)
 }
 
 fn record_answer(answer: &ChatAnswer<'_>, logprobs: &[Option<Logprob>], recorder: &mut Recorder) {
@@ -117,8 +134,8 @@ fn has_no_words(delta: &str) -> bool {
     delta.get("role").is_none() && is_empty("content") && is_empty("tool_calls")
 }
 
-/// Removes the proxy's fields, hides the reasoning, and restores the model's name. Returns `None` if nothing changes.
-fn edited(text: &str, answer: &ChatAnswer<'_>, asked: &ChatAnswerOptions) -> Option<Vec<u8>> {
+/// Removes the proxy's fields, hides the reasoning, and restores the model's name.
+fn edited<'d>(text: &'d str, answer: &ChatAnswer<'_>, asked: &ChatAnswerOptions) -> Splices<'d> {
     let mut splices = Splices::of(text);
     if !asked.token_ids {
         // vLLM writes `null` for fields that were not requested.
@@ -135,7 +152,7 @@ fn edited(text: &str, answer: &ChatAnswer<'_>, asked: &ChatAnswerOptions) -> Opt
     if let (Some(model), Some(renamed)) = (answer.model, &asked.renamed) {
         splices.replace(model, serde_json::Value::from(&**renamed).to_string());
     }
-    splices.edited().map(String::into_bytes)
+    splices
 }
 
 /// Removes the reasoning the way vLLM does: a delta with nothing else becomes empty, and any other part has no

@@ -71,11 +71,15 @@ pub(crate) fn whole(body: &str, asked: &CompletionAnswerOptions, recorder: &mut 
         return None;
     };
     record(&answer, asked, recorder);
-    without_ours(body, &answer, asked)
+    without_ours(body, &answer, asked).edited().map(String::into_bytes)
 }
 
 /// Records one event of a stream, and decides what the agent gets of the event.
-pub(crate) fn event(data: &str, asked: &CompletionAnswerOptions, recorder: &mut Recorder) -> EventAction {
+pub(crate) fn event<'d>(
+    data: &'d str,
+    asked: &CompletionAnswerOptions,
+    recorder: &mut Recorder,
+) -> EventAction<'d> {
     if data == "[DONE]" {
         return EventAction::Last;
     }
@@ -84,7 +88,7 @@ pub(crate) fn event(data: &str, asked: &CompletionAnswerOptions, recorder: &mut 
         return EventAction::AsIs;
     };
     record(&chunk, asked, recorder);
-    without_ours(data, &chunk, asked).map_or(EventAction::AsIs, EventAction::Edited)
+    EventAction::edited(without_ours(data, &chunk, asked))
 }
 
 fn record(answer: &CompletionAnswer<'_>, asked: &CompletionAnswerOptions, recorder: &mut Recorder) {
@@ -126,12 +130,12 @@ fn record(answer: &CompletionAnswer<'_>, asked: &CompletionAnswerOptions, record
     }
 }
 
-/// Removes the proxy's fields and restores the model's name. Returns `None` if nothing changes.
-fn without_ours(
-    text: &str,
+/// Removes the proxy's fields and restores the model's name.
+fn without_ours<'d>(
+    text: &'d str,
     answer: &CompletionAnswer<'_>,
     asked: &CompletionAnswerOptions,
-) -> Option<Vec<u8>> {
+) -> Splices<'d> {
     let mut splices = Splices::of(text);
     for choice in answer.choices.iter().flatten() {
         let ids = [choice.token_ids, choice.prompt_token_ids];
@@ -148,7 +152,7 @@ fn without_ours(
     if let (Some(model), Some(renamed)) = (answer.model, &asked.renamed) {
         splices.replace(model.get(), serde_json::Value::from(&**renamed).to_string());
     }
-    splices.edited().map(String::into_bytes)
+    splices
 }
 
 #[cfg(test)]
@@ -193,7 +197,7 @@ mod tests {
             let expected = format!(
                 r#"{{"choices":[{{"index":{index},"text":"x","logprobs":null,"finish_reason":"stop","prompt_token_ids":null,"token_ids":null}}]}}"#
             );
-            assert_eq!(String::from_utf8(edited).unwrap(), expected);
+            assert_eq!(edited.edited().unwrap(), expected);
         }
         let calls = recorder.finish(CallStatus::Complete, None);
         assert_eq!(calls.len(), 2);

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::dialect::chat::answer::{ChatAnswerOptions, event, whole};
+use crate::dialect::chat::answer::ChatAdapter;
 use crate::recorder::{CallStart, Recorder};
 
 /// Assembles the message of one choice from its parts.
@@ -16,12 +16,12 @@ fn put_together<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<Value> {
 fn messages_of(body: &str) -> Vec<(u32, Option<Value>)> {
     let mut recorder = Recorder::begin(CallStart::of_test());
     recorder.keeps_answers();
-    let mut asked = ChatAnswerOptions::default();
+    let mut adapter = ChatAdapter::default();
     match body.strip_prefix("data: ") {
         Some(events) => events.split("\n\ndata: ").for_each(|data| {
-            event(data.trim_end(), &mut asked, &mut recorder);
+            adapter.event(data.trim_end(), &mut recorder);
         }),
-        None => drop(whole(body, &asked, &mut recorder)),
+        None => drop(adapter.whole(body, &mut recorder)),
     }
     finished(recorder.take_answers())
 }
@@ -96,7 +96,7 @@ fn a_recorded_tool_call_is_as_a_client_sends_it_back() {
 #[test]
 fn nothing_is_stored_unless_requested() {
     let mut recorder = Recorder::begin(CallStart::of_test());
-    whole(recorded!("chat_plain.body.json"), &ChatAnswerOptions::default(), &mut recorder);
+    ChatAdapter::default().whole(recorded!("chat_plain.body.json"), &mut recorder);
     assert_eq!(recorder.take_answers(), []);
 }
 

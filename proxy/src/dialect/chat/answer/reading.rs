@@ -10,6 +10,7 @@ use rolltap_rollout::token::Logprob;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::chunk_head::ChunkHead;
 use crate::recorder::lists::{plain_logprobs, read_logprobs};
 use crate::wire::json_scan::Cursor;
 
@@ -40,10 +41,15 @@ pub(super) struct ChatChoice<'a> {
 }
 
 impl<'a> ChatAnswer<'a> {
-    /// Reads a text, and puts its logprobs into `logprobs`, which must be empty. Returns `None` if the text is not of
-    /// vLLM's form.
-    pub(super) fn read(text: &'a str, logprobs: &mut Vec<Option<Logprob>>) -> Option<Self> {
-        by_hand(text, logprobs).or_else(|| {
+    /// Reads a text, and replaces the content of `logprobs` by its logprobs. `head` is that of the stream's chunks, if the text
+    /// is one of them. Returns `None` if the text is not of vLLM's form.
+    pub(super) fn read(
+        text: &'a str,
+        head: Option<&mut ChunkHead>,
+        logprobs: &mut Vec<Option<Logprob>>,
+    ) -> Option<Self> {
+        logprobs.clear();
+        by_hand(text, head, logprobs).or_else(|| {
             // The first attempt may have stopped midway, after some logprobs.
             logprobs.clear();
             by_serde(text, logprobs)
@@ -67,28 +73,45 @@ fn once<'a>(seen: &mut Option<Option<&'a str>>, cursor: &mut Cursor<'a>) -> Opti
     seen.replace(cursor.non_null()?).is_none().then_some(())
 }
 
-fn by_hand<'a>(text: &'a str, logprobs: &mut Vec<Option<Logprob>>) -> Option<ChatAnswer<'a>> {
-    let mut cursor = Cursor::new(text);
+fn by_hand<'a>(
+    text: &'a str,
+    head: Option<&mut ChunkHead>,
+    logprobs: &mut Vec<Option<Logprob>>,
+) -> Option<ChatAnswer<'a>> {
+    // An earlier chunk began with the same text, so the scan continues after it.
+    let known = head.as_ref().and_then(|head| head.known(text));
+    let mut cursor = Cursor::from(text, known.map_or(0, |known| known.end));
     let mut answer = ChatAnswer::default();
-    let (mut model, mut prompt, mut error, mut choices_came) = (None, None, None, false);
-    cursor.object(|cursor, key| match key {
+    let mut model = known.and_then(|known| known.model).map(Some);
+    let (mut prompt, mut error, mut choices_came, mut new_head) = (None, None, false, None);
+    cursor.object_from(known.map(|_| "choices"), |cursor, key| match key {
         "model" => once(&mut model, cursor),
         "prompt_token_ids" => once(&mut prompt, cursor),
         "error" => once(&mut error, cursor),
         // A repeated member is left to serde, as in `once`.
         "choices" if std::mem::replace(&mut choices_came, true) => None,
         "choices" if cursor.null() => Some(()),
-        "choices" => cursor.array(|cursor| {
-            let choice = choice_by_hand(text, cursor, logprobs)?;
-            answer.push(choice);
-            Some(())
-        }),
+        "choices" => {
+            new_head = (prompt.is_none() && error.is_none() && model != Some(None))
+                .then(|| (cursor.position(), model));
+            cursor.array(|cursor| {
+                let choice = choice_by_hand(text, cursor, logprobs)?;
+                answer.push(choice);
+                Some(())
+            })
+        }
         _ => cursor.value().map(drop),
     })?;
     answer.model = model.flatten();
     answer.prompt_token_ids = prompt.flatten();
     answer.error = error.flatten();
-    cursor.is_at_end().then_some(answer)
+    if !cursor.is_at_end() {
+        return None;
+    }
+    if let (Some(head), None, Some((end, model))) = (head, known, new_head) {
+        head.remember(text, end, model.flatten());
+    }
+    Some(answer)
 }
 
 fn choice_by_hand<'a>(
@@ -198,10 +221,14 @@ mod tests {
     use super::*;
 
     fn both(text: &str) -> [Option<(ChatAnswer<'_>, Vec<Option<Logprob>>)>; 2] {
-        [by_hand, by_serde].map(|read| {
+        [by_hand_alone, by_serde].map(|read| {
             let mut logprobs = Vec::new();
             read(text, &mut logprobs).map(|answer| (answer, logprobs))
         })
+    }
+
+    fn by_hand_alone<'a>(text: &'a str, logprobs: &mut Vec<Option<Logprob>>) -> Option<ChatAnswer<'a>> {
+        by_hand(text, None, logprobs)
     }
 
     #[test]
@@ -241,6 +268,42 @@ mod tests {
         )
     }
 
+    /// Beginnings of chunks, of which some have more than a plain head.
+    const HEADS: &[&str] = &[
+        r#"{"id":"x","model":"m","choices":"#,
+        r#"{"id":"y","model":"m","choices":"#,
+        r#"{"id":"x","choices":"#,
+        r#"{"choices":"#,
+        r#"{"model":null,"choices":"#,
+        r#"{"prompt_token_ids":[1],"model":"m","choices":"#,
+        r#"{"prompt_token_ids":null,"choices":"#,
+        r#"{"error":{"a":1},"choices":"#,
+        r#"{"id":"x","model":"m","choices":[],"choices":"#,
+    ];
+
+    /// Ends of chunks, of which some repeat a member.
+    const TAILS: &[&str] = &[
+        "}",
+        r#","prompt_token_ids":[1,2]}"#,
+        r#","prompt_token_ids":null,"usage":{"a":1}}"#,
+        r#","model":"n"}"#,
+        r#","error":{"b":2}}"#,
+        r#","choices":[]}"#,
+        "} x",
+        "",
+    ];
+
+    #[test]
+    fn a_repeated_head_is_skipped() {
+        let mut head = ChunkHead::default();
+        let chunk = r#"{"id":"x","model":"m","choices":[]}"#;
+        assert!(head.known(chunk).is_none());
+        ChatAnswer::read(chunk, Some(&mut head), &mut Vec::new()).unwrap();
+        let known = head.known(chunk).unwrap();
+        assert_eq!((chunk.get(known.end..), known.model), (Some("[]}"), Some("\"m\"")));
+        assert!(head.known(r#"{"id":"y","model":"m","choices":[]}"#).is_none());
+    }
+
     fn choice() -> impl Strategy<Value = Value> {
         let logprobs = prop::option::of(prop::collection::vec(entry(), 0..4));
         let ids = prop::option::of(prop::collection::vec(any::<u32>(), 0..6));
@@ -273,6 +336,23 @@ mod tests {
             prop_assert!(by_serde.is_some());
             prop_assert!(by_hand.is_none() || by_hand == by_serde);
             prop_assert!(by_hand.is_some() || text.contains("a\\\"b"));
+        }
+
+        #[test]
+        fn a_chunk_is_read_alike_after_others(
+            chunks in prop::collection::vec(
+                (prop::sample::select(HEADS), prop::option::of(prop::collection::vec(choice(), 0..2)), prop::sample::select(TAILS)),
+                1..5,
+            ),
+        ) {
+            let mut head = ChunkHead::default();
+            for (start, choices, tail) in chunks {
+                let text = format!("{start}{}{tail}", json!(choices));
+                let (mut logprobs, mut after_others) = (Vec::new(), Vec::new());
+                let alone = ChatAnswer::read(&text, None, &mut logprobs);
+                prop_assert_eq!(&ChatAnswer::read(&text, Some(&mut head), &mut after_others), &alone);
+                prop_assert_eq!(after_others, logprobs);
+            }
         }
 
         #[test]

@@ -20,15 +20,15 @@ fn recorder(choices: u32) -> Recorder {
 
 /// Returns the data of every event that the agent gets, and the record.
 fn streamed(stream: &str, asked: &ChatAnswerOptions, choices: u32) -> (Vec<String>, Call) {
-    let (mut recorder, mut asked) = (recorder(choices), asked.clone());
+    let (mut recorder, mut adapter) = (recorder(choices), ChatAdapter::new(asked.clone()));
     let mut decoder = Decoder::default();
     let arrived = decoder.take(bytes::Bytes::copy_from_slice(stream.as_bytes())).unwrap();
     let mut seen = Vec::new();
     for range in arrived.events {
         let data = data(&arrived.bytes[range]).unwrap().into_owned();
-        match super::event(&data, &mut asked, &mut recorder) {
-            EventAction::AsIs | EventAction::Last => seen.push(data),
-            EventAction::Edited(edited) => seen.push(String::from_utf8(edited).unwrap()),
+        match adapter.event(&data, &mut recorder) {
+            EventAction::AsIs | EventAction::Last => seen.push(data.clone()),
+            EventAction::Edited(edited) => seen.push(edited.edited().unwrap()),
             EventAction::Dropped => {}
         }
     }
@@ -100,7 +100,9 @@ fn each_of_several_choices_is_recorded() {
 #[test]
 fn a_cleaned_whole_answer_is_what_vllm_sends_without_us() {
     let mut recorder = recorder(1);
-    let cleaned = whole(fixture!("chat_token_ids_logprobs.body.json"), &NOTHING, &mut recorder).unwrap();
+    let cleaned = ChatAdapter::new(NOTHING)
+        .whole(fixture!("chat_token_ids_logprobs.body.json"), &mut recorder)
+        .unwrap();
     let call = recorder.finish(CallStatus::Complete, None).remove(0);
     assert_eq!(
         comparable(std::str::from_utf8(&cleaned).unwrap()),
@@ -113,7 +115,7 @@ fn a_cleaned_whole_answer_is_what_vllm_sends_without_us() {
 fn an_error_where_an_answer_belongs_is_an_error() {
     let error = r#"{"error":{"message":"engine died","type":"InternalServerError","code":500}}"#;
     let mut whole_answer = recorder(1);
-    assert_eq!(whole(error, &NOTHING, &mut whole_answer), None);
+    assert_eq!(ChatAdapter::new(NOTHING).whole(error, &mut whole_answer), None);
     let (_, streamed) = streamed(&format!("data: {error}\n\ndata: [DONE]\n\n"), &NOTHING, 1);
     for call in [whole_answer.finish(CallStatus::Complete, None).remove(0), streamed] {
         assert_eq!(call.status, CallStatus::Failed);
@@ -125,7 +127,7 @@ fn an_error_where_an_answer_belongs_is_an_error() {
 fn what_is_not_of_vllms_form_passes_and_is_marked() {
     for odd in ["", "[]", "{\"choices\":7}", "{\"choices\":[{\"index\":-1}]}", "not json"] {
         let mut recorder = recorder(1);
-        assert_eq!(event(odd, &mut NOTHING.clone(), &mut recorder), EventAction::AsIs, "{odd}");
+        assert_eq!(ChatAdapter::new(NOTHING).event(odd, &mut recorder), EventAction::AsIs, "{odd}");
         assert!(!recorder.finish(CallStatus::Complete, None).remove(0).is_trainable(), "{odd}");
     }
 }
@@ -139,11 +141,11 @@ fn hidden_reasoning_is_left_out_as_vllm_leaves_it_out() {
     let cleaned = r#""logprobs":null,"finish_reason":null,"token_ids":null"#;
     let cleaned_last = r#""logprobs":null,"finish_reason":"stop","token_ids":null"#;
     let role = chunk(r#"{"role":"assistant","content":""}"#, r#""finish_reason":null"#);
-    let mut asked = ChatAnswerOptions { hidden: Some(Hidden::default()), ..NOTHING };
+    let mut adapter = ChatAdapter::new(ChatAnswerOptions { hidden: Some(Hidden::default()), ..NOTHING });
     let mut recorder = recorder(1);
-    let mut sent = |data: &str| match event(data, &mut asked, &mut recorder) {
+    let mut sent = |data: &str| match adapter.event(data, &mut recorder) {
         EventAction::AsIs => Some(data.to_owned()),
-        EventAction::Edited(edited) => Some(String::from_utf8(edited).unwrap()),
+        EventAction::Edited(edited) => edited.edited(),
         EventAction::Dropped | EventAction::Last => None,
     };
     assert_eq!(sent(&role), Some(role.clone()));
