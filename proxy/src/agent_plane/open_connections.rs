@@ -1,19 +1,24 @@
 //! The agents' connections, and the signals that end them.
 //!
-//! A connection that streams is polled for each token, so a signal costs it one load of an atomic and no lock.
+//! A connection that streams is polled for each token. With many connections, their memory is not in the processor's caches,
+//! so a poll reads only a counter that all connections share, and its own signal once that counter has changed.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::task::{Context, Waker};
 
 use futures_util::task::AtomicWaker;
 
 /// All connections of the agent plane.
 #[derive(Debug, Default)]
-pub(crate) struct OpenConnections(Mutex<Connections>);
+pub(crate) struct OpenConnections {
+    connections: Mutex<Connections>,
+    /// The number of signals to any connection.
+    sent: AtomicUsize,
+}
 
 #[derive(Debug, Default)]
 struct Connections {
@@ -58,6 +63,17 @@ struct Control {
     task: AtomicWaker,
 }
 
+/// Reads the signals of a connection in its task.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    all: Arc<OpenConnections>,
+    control: Arc<Control>,
+    /// The task that signals wake. `None` before the first poll.
+    task: Option<Waker>,
+    /// The number of signals to any connection before this connection's signal was read.
+    sent: usize,
+}
+
 /// What a connection must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
@@ -78,7 +94,7 @@ impl OpenConnections {
         connections.open.insert(number, Arc::clone(&control));
         *connections.by_source.entry(source).or_default() += 1;
         if connections.is_draining {
-            control.send(Signal::Drain);
+            self.send(&control, Signal::Drain);
         }
         drop(connections);
         OpenConnection { all: Arc::clone(self), number, source, has_spoken: AtomicBool::new(false), control }
@@ -94,26 +110,53 @@ impl OpenConnections {
         let mut connections = self.lock();
         let oldest = connections.silent.pop_first();
         let control = oldest.and_then(|oldest| connections.open.get(&oldest));
-        control.map(|control| control.send(Signal::Close)).is_some()
+        control.map(|control| self.send(control, Signal::Close)).is_some()
     }
 
     /// Lets all connections finish, and those that are added later.
     pub(crate) fn drain(&self) {
         let mut connections = self.lock();
         connections.is_draining = true;
-        connections.open.values().for_each(|control| control.send(Signal::Drain));
+        connections.open.values().for_each(|control| self.send(control, Signal::Drain));
+    }
+
+    fn send(&self, control: &Control, signal: Signal) {
+        // The signals are in the order of their urgency, and none is taken back.
+        control.signal.fetch_max(signal as u8, Ordering::SeqCst);
+        // A task that sees this number also sees the signal.
+        self.sent.fetch_add(1, Ordering::SeqCst);
+        control.task.wake();
     }
 
     fn lock(&self) -> MutexGuard<'_, Connections> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Control {
-    fn send(&self, signal: Signal) {
-        // The signals are in the order of their urgency, and none is taken back.
-        self.signal.fetch_max(signal as u8, Ordering::SeqCst);
-        self.task.wake();
+    /// Returns the most urgent signal so far.
+    fn signal(&self) -> Signal {
+        match self.signal.load(Ordering::SeqCst) {
+            0 => Signal::Continue,
+            1 => Signal::Drain,
+            _ => Signal::Close,
+        }
+    }
+}
+
+impl Signals {
+    /// Returns the most urgent signal if there may be a new one, and [`Signal::Continue`] otherwise. Each later signal wakes
+    /// the task of this poll.
+    pub(crate) fn poll(&mut self, cx: &Context<'_>) -> Signal {
+        if self.task.as_ref().is_none_or(|task| !task.will_wake(cx.waker())) {
+            self.control.task.register(cx.waker());
+            self.task = Some(cx.waker().clone());
+        } else if self.all.sent.load(Ordering::SeqCst) == self.sent {
+            return Signal::Continue;
+        }
+        // The number is read first: a signal after it changes the number again.
+        self.sent = self.all.sent.load(Ordering::SeqCst);
+        self.control.signal()
     }
 }
 
@@ -126,18 +169,9 @@ impl OpenConnection {
         }
     }
 
-    /// Lets each later signal wake this task. The task reads the signal after this call.
-    pub(crate) fn wakes(&self, task: &Waker) {
-        self.control.task.register(task);
-    }
-
-    /// Returns the most urgent signal so far.
-    pub(crate) fn signal(&self) -> Signal {
-        match self.control.signal.load(Ordering::SeqCst) {
-            0 => Signal::Continue,
-            1 => Signal::Drain,
-            _ => Signal::Close,
-        }
+    /// Returns the reader of the signals for the task of the connection, which has only one.
+    pub(crate) fn signals(&self) -> Signals {
+        Signals { all: Arc::clone(&self.all), control: Arc::clone(&self.control), task: None, sent: 0 }
     }
 }
 
@@ -187,7 +221,7 @@ mod tests {
         drop(gone);
         speaking.speaks();
         assert!(all.close_oldest_silent());
-        assert_eq!((silent.signal(), speaking.signal()), (Signal::Close, Signal::Continue));
+        assert_eq!((silent.control.signal(), speaking.control.signal()), (Signal::Close, Signal::Continue));
         assert!(!all.close_oldest_silent());
     }
 
@@ -199,7 +233,7 @@ mod tests {
         assert!(all.close_oldest_silent());
         all.drain();
         assert_eq!(
-            [first.signal(), all.add(local()).signal(), closed.signal()],
+            [&first, &all.add(local()), &closed].map(|connection| connection.control.signal()),
             [Signal::Drain, Signal::Drain, Signal::Close]
         );
     }
@@ -208,17 +242,38 @@ mod tests {
     async fn a_signal_wakes_the_task_of_the_connection() {
         let all = Arc::new(OpenConnections::default());
         let connection = all.add(local());
-        let signal = std::future::poll_fn(|cx| {
-            connection.wakes(cx.waker());
-            match connection.signal() {
-                Signal::Continue => std::task::Poll::Pending,
-                signal => std::task::Poll::Ready(signal),
-            }
+        let mut signals = connection.signals();
+        let signal = std::future::poll_fn(|cx| match signals.poll(cx) {
+            Signal::Continue => std::task::Poll::Pending,
+            signal => std::task::Poll::Ready(signal),
         });
         let (signal, ()) = tokio::join!(signal, async {
             tokio::task::yield_now().await;
             all.drain();
         });
         assert_eq!(signal, Signal::Drain);
+    }
+
+    #[test]
+    fn a_signal_is_read_once_and_by_its_connection_alone() {
+        let all = Arc::new(OpenConnections::default());
+        let (first, second) = (all.add(local()), all.add(local()));
+        let (mut signals, mut of_second) = (first.signals(), second.signals());
+        let cx = Context::from_waker(Waker::noop());
+        let mut polled = || [signals.poll(&cx), of_second.poll(&cx)];
+        assert_eq!(polled(), [Signal::Continue; 2]);
+        assert!(all.close_oldest_silent());
+        assert_eq!(polled(), [Signal::Close, Signal::Continue]);
+        assert_eq!(polled(), [Signal::Continue; 2]);
+        all.drain();
+        assert_eq!(polled(), [Signal::Close, Signal::Drain]);
+    }
+
+    #[test]
+    fn a_signal_before_the_first_poll_is_read() {
+        let all = Arc::new(OpenConnections::default());
+        all.drain();
+        let late = all.add(local());
+        assert_eq!(late.signals().poll(&Context::from_waker(Waker::noop())), Signal::Drain);
     }
 }

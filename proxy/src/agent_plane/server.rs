@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use hyper::server::conn::http1;
@@ -200,21 +200,17 @@ impl ConnectionPermits {
 async fn connection(stream: AcceptedStream, connection: OpenConnection, responder: Responder) {
     // Boxed, so that the memory of the future is freed when the answer begins: a stream lasts much longer.
     let connection = Arc::new(connection);
-    let of_service = Arc::clone(&connection);
+    let mut signals = connection.signals();
     let service =
-        service_fn(move |request| Box::pin(responder.clone().answer(request, Arc::clone(&of_service))));
+        service_fn(move |request| Box::pin(responder.clone().answer(request, Arc::clone(&connection))));
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .serve_connection(TokioIo::new(stream), service);
     let mut serving = pin!(serving);
-    let (mut registered, mut is_draining) = (None, false);
+    let mut is_draining = false;
     let served = poll_fn(|cx| {
-        if registered.as_ref().is_none_or(|task: &Waker| !task.will_wake(cx.waker())) {
-            connection.wakes(cx.waker());
-            registered = Some(cx.waker().clone());
-        }
-        match connection.signal() {
+        match signals.poll(cx) {
             Signal::Close => return Poll::Ready(Ok(())),
             Signal::Drain if !is_draining => {
                 is_draining = true;

@@ -8,9 +8,13 @@ use std::fmt;
 use memchr::memchr;
 use rolltap_rollout::token::{Logprob, TokenId};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use smallvec::SmallVec;
 
 use crate::wire::json_number::{plain_single, short_number};
 use crate::wire::json_scan::Cursor;
+
+/// The logprobs of an answer, or of one event of a stream, which has few: their list needs no memory of its own.
+pub(crate) type LogprobList = SmallVec<[Option<Logprob>; 8]>;
 
 /// The error of a text that is not such a list.
 pub(crate) type NotAList = serde_json::Error;
@@ -64,7 +68,7 @@ fn plain_id(text: &[u8]) -> Option<(u32, &[u8])> {
 
 /// Appends the logprobs of vLLM's `logprobs` object: `content[].logprob` of chat completions, or `token_logprobs` of
 /// completions. Appends nothing if the text is not such an object.
-pub(crate) fn read_logprobs(text: &str, logprobs: &mut Vec<Option<Logprob>>) -> Result<(), NotAList> {
+pub(crate) fn read_logprobs(text: &str, logprobs: &mut LogprobList) -> Result<(), NotAList> {
     let length = logprobs.len();
     let mut json = serde_json::Deserializer::from_str(text);
     let read = Logprobs(logprobs).deserialize(&mut json).and_then(|()| json.end());
@@ -75,7 +79,7 @@ pub(crate) fn read_logprobs(text: &str, logprobs: &mut Vec<Option<Logprob>>) -> 
 }
 
 /// Parses the object of chat completions at a cursor. On `None` some logprobs may have been appended already.
-pub(crate) fn plain_logprobs(cursor: &mut Cursor<'_>, logprobs: &mut Vec<Option<Logprob>>) -> Option<()> {
+pub(crate) fn plain_logprobs(cursor: &mut Cursor<'_>, logprobs: &mut LogprobList) -> Option<()> {
     let mut content_came = false;
     cursor.object(|cursor, key| {
         if key != "content" {
@@ -112,7 +116,7 @@ fn after_string(mut bytes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-fn plain_entry(cursor: &mut Cursor<'_>, logprobs: &mut Vec<Option<Logprob>>) -> Option<()> {
+fn plain_entry(cursor: &mut Cursor<'_>, logprobs: &mut LogprobList) -> Option<()> {
     if let Some(number) = cursor.read(exact_entry) {
         logprobs.push(Logprob::try_from(number).ok());
         return Some(());
@@ -158,7 +162,7 @@ impl<'de> Visitor<'de> for TokenIds<'_> {
 }
 
 /// Appends the logprobs of either form of the object.
-struct Logprobs<'v>(&'v mut Vec<Option<Logprob>>);
+struct Logprobs<'v>(&'v mut LogprobList);
 
 impl<'de> DeserializeSeed<'de> for Logprobs<'_> {
     type Value = ();
@@ -213,15 +217,15 @@ mod tests {
         read_ids(text, &mut ids).is_ok().then_some(ids)
     }
 
-    fn logprobs_by_hand(text: &str) -> Option<Vec<Option<Logprob>>> {
-        let mut found = Vec::new();
+    fn logprobs_by_hand(text: &str) -> Option<LogprobList> {
+        let mut found = LogprobList::new();
         let mut cursor = Cursor::new(text);
         plain_logprobs(&mut cursor, &mut found)?;
         cursor.is_at_end().then_some(found)
     }
 
-    fn logprobs_by_serde(text: &str) -> Option<Vec<Option<Logprob>>> {
-        let mut found = Vec::new();
+    fn logprobs_by_serde(text: &str) -> Option<LogprobList> {
+        let mut found = LogprobList::new();
         read_logprobs(text, &mut found).is_ok().then_some(found)
     }
 

@@ -45,7 +45,7 @@ fn recorder() -> Recorder {
 fn finished(prompt: &str, ids: &str, logprobs: &str) -> Call {
     let mut recorder = recorder();
     recorder.prompt(prompt);
-    let mut read = Vec::new();
+    let mut read = lists::LogprobList::new();
     lists::read_logprobs(logprobs, &mut read).unwrap();
     recorder.choice(ChoicePart {
         token_ids: Some(ids),

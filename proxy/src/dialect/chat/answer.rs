@@ -9,6 +9,7 @@ use rolltap_rollout::token::Logprob;
 use self::chunk_head::ChunkHead;
 use self::reading::{ChatAnswer, ChatChoice};
 use crate::dialect::EventAction;
+use crate::recorder::lists::LogprobList;
 use crate::recorder::{ChoicePart, Recorder};
 use crate::wire::json_edit::{Object, Splices};
 
@@ -40,19 +41,17 @@ const BYTES_OF_TOKEN: usize = 80;
 pub(crate) struct ChatAdapter {
     asked: ChatAnswerOptions,
     head: ChunkHead,
-    /// The logprobs of the latest event. The list is part of the state so that an event allocates no memory for it.
-    logprobs: Vec<Option<Logprob>>,
 }
 
 impl ChatAdapter {
     pub(crate) fn new(asked: ChatAnswerOptions) -> Self {
-        Self { asked, ..Self::default() }
+        Self { asked, head: ChunkHead::default() }
     }
 
     /// Records a whole answer and returns its form for the agent, or `None` if it is forwarded unchanged.
     pub(crate) fn whole(&self, body: &str, recorder: &mut Recorder) -> Option<Vec<u8>> {
         // Mostly the list of logprobs is the longest part, so it need not grow.
-        let mut logprobs = Vec::with_capacity(body.len() / BYTES_OF_TOKEN);
+        let mut logprobs = LogprobList::with_capacity(body.len() / BYTES_OF_TOKEN);
         let Some(answer) = ChatAnswer::read(body, None, &mut logprobs) else {
             recorder.unreadable();
             return None;
@@ -67,12 +66,13 @@ impl ChatAdapter {
         if data == "[DONE]" {
             return EventAction::Last;
         }
-        let Self { asked, head, logprobs } = self;
-        let Some(chunk) = ChatAnswer::read(data, Some(head), logprobs) else {
+        let Self { asked, head } = self;
+        let mut logprobs = LogprobList::new();
+        let Some(chunk) = ChatAnswer::read(data, Some(head), &mut logprobs) else {
             recorder.unreadable();
             return EventAction::AsIs;
         };
-        record_answer(&chunk, logprobs, recorder);
+        record_answer(&chunk, &logprobs, recorder);
         if let Some(hidden) = &mut asked.hidden {
             hidden.is_null |= chunk.choices().any(has_reasoning);
         }
@@ -86,7 +86,7 @@ impl ChatAdapter {
 
 /// Records a whole answer or one event of a stream, for dialects that translate the text.
 pub(crate) fn record(data: &str, recorder: &mut Recorder) {
-    let mut logprobs = Vec::new();
+    let mut logprobs = LogprobList::new();
     match ChatAnswer::read(data, None, &mut logprobs) {
         Some(answer) => record_answer(&answer, &logprobs, recorder),
         None => recorder.unreadable(),

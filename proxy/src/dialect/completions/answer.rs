@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::dialect::EventAction;
-use crate::recorder::lists::read_logprobs;
+use crate::recorder::lists::{LogprobList, read_logprobs};
 use crate::recorder::{ChoicePart, Recorder};
 use crate::wire::json_edit::Splices;
 
@@ -98,7 +98,7 @@ fn record(answer: &CompletionAnswer<'_>, asked: &CompletionAnswerOptions, record
     let without_ids = answer.choices.iter().flatten().filter(|choice| choice.token_ids.is_none()).count();
     recorder
         .tokens_without_ids(without_ids as u64, answer.usage.as_ref().map(|usage| usage.completion_tokens));
-    let mut logprobs = Vec::new();
+    let mut logprobs = LogprobList::new();
     for choice in answer.choices.iter().flatten() {
         // vLLM numbers the answers of a batch `prompt * n + sample`. `max` avoids a division by zero for an `n` of 0,
         // which vLLM rejects.

@@ -6,12 +6,11 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use rolltap_rollout::token::Logprob;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::chunk_head::ChunkHead;
-use crate::recorder::lists::{plain_logprobs, read_logprobs};
+use crate::recorder::lists::{LogprobList, plain_logprobs, read_logprobs};
 use crate::wire::json_scan::Cursor;
 
 /// A whole answer or one chunk, as slices of the text. A member that is `null` becomes `None`.
@@ -41,14 +40,13 @@ pub(super) struct ChatChoice<'a> {
 }
 
 impl<'a> ChatAnswer<'a> {
-    /// Reads a text, and replaces the content of `logprobs` by its logprobs. `head` is that of the stream's chunks, if the text
+    /// Reads a text, and puts its logprobs into `logprobs`, which must be empty. `head` is that of the stream's chunks, if the text
     /// is one of them. Returns `None` if the text is not of vLLM's form.
     pub(super) fn read(
         text: &'a str,
         head: Option<&mut ChunkHead>,
-        logprobs: &mut Vec<Option<Logprob>>,
+        logprobs: &mut LogprobList,
     ) -> Option<Self> {
-        logprobs.clear();
         by_hand(text, head, logprobs).or_else(|| {
             // The first attempt may have stopped midway, after some logprobs.
             logprobs.clear();
@@ -76,7 +74,7 @@ fn once<'a>(seen: &mut Option<Option<&'a str>>, cursor: &mut Cursor<'a>) -> Opti
 fn by_hand<'a>(
     text: &'a str,
     head: Option<&mut ChunkHead>,
-    logprobs: &mut Vec<Option<Logprob>>,
+    logprobs: &mut LogprobList,
 ) -> Option<ChatAnswer<'a>> {
     // An earlier chunk began with the same text, so the scan continues after it.
     let known = head.as_ref().and_then(|head| head.known(text));
@@ -117,7 +115,7 @@ fn by_hand<'a>(
 fn choice_by_hand<'a>(
     text: &'a str,
     cursor: &mut Cursor<'a>,
-    logprobs: &mut Vec<Option<Logprob>>,
+    logprobs: &mut LogprobList,
 ) -> Option<ChatChoice<'a>> {
     let mut choice = ChatChoice { logprobs_at: logprobs.len()..logprobs.len(), ..ChatChoice::default() };
     let (mut index, mut delta, mut message, mut finish) = (None, None, None, None);
@@ -186,7 +184,7 @@ struct AnyChoice<'a> {
     token_ids: Option<&'a RawValue>,
 }
 
-fn by_serde<'a>(text: &'a str, logprobs: &mut Vec<Option<Logprob>>) -> Option<ChatAnswer<'a>> {
+fn by_serde<'a>(text: &'a str, logprobs: &mut LogprobList) -> Option<ChatAnswer<'a>> {
     let any: AnyAnswer<'a> = serde_json::from_str(text).ok()?;
     let mut answer = ChatAnswer {
         model: any.model.map(RawValue::get),
@@ -220,14 +218,14 @@ mod tests {
 
     use super::*;
 
-    fn both(text: &str) -> [Option<(ChatAnswer<'_>, Vec<Option<Logprob>>)>; 2] {
+    fn both(text: &str) -> [Option<(ChatAnswer<'_>, LogprobList)>; 2] {
         [by_hand_alone, by_serde].map(|read| {
-            let mut logprobs = Vec::new();
+            let mut logprobs = LogprobList::new();
             read(text, &mut logprobs).map(|answer| (answer, logprobs))
         })
     }
 
-    fn by_hand_alone<'a>(text: &'a str, logprobs: &mut Vec<Option<Logprob>>) -> Option<ChatAnswer<'a>> {
+    fn by_hand_alone<'a>(text: &'a str, logprobs: &mut LogprobList) -> Option<ChatAnswer<'a>> {
         by_hand(text, None, logprobs)
     }
 
@@ -298,7 +296,7 @@ mod tests {
         let mut head = ChunkHead::default();
         let chunk = r#"{"id":"x","model":"m","choices":[]}"#;
         assert!(head.known(chunk).is_none());
-        ChatAnswer::read(chunk, Some(&mut head), &mut Vec::new()).unwrap();
+        ChatAnswer::read(chunk, Some(&mut head), &mut LogprobList::new()).unwrap();
         let known = head.known(chunk).unwrap();
         assert_eq!((chunk.get(known.end..), known.model), (Some("[]}"), Some("\"m\"")));
         assert!(head.known(r#"{"id":"y","model":"m","choices":[]}"#).is_none());
@@ -348,7 +346,7 @@ mod tests {
             let mut head = ChunkHead::default();
             for (start, choices, tail) in chunks {
                 let text = format!("{start}{}{tail}", json!(choices));
-                let (mut logprobs, mut after_others) = (Vec::new(), Vec::new());
+                let (mut logprobs, mut after_others) = (LogprobList::new(), LogprobList::new());
                 let alone = ChatAnswer::read(&text, None, &mut logprobs);
                 prop_assert_eq!(&ChatAnswer::read(&text, Some(&mut head), &mut after_others), &alone);
                 prop_assert_eq!(after_others, logprobs);
