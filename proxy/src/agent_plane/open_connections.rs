@@ -254,19 +254,23 @@ mod tests {
         assert_eq!(signal, Signal::Drain);
     }
 
-    #[test]
-    fn a_signal_is_read_once_and_by_its_connection_alone() {
-        let all = Arc::new(OpenConnections::default());
-        let (first, second) = (all.add(local()), all.add(local()));
-        let (mut signals, mut of_second) = (first.signals(), second.signals());
-        let cx = Context::from_waker(Waker::noop());
-        let mut polled = || [signals.poll(&cx), of_second.poll(&cx)];
-        assert_eq!(polled(), [Signal::Continue; 2]);
-        assert!(all.close_oldest_silent());
-        assert_eq!(polled(), [Signal::Close, Signal::Continue]);
-        assert_eq!(polled(), [Signal::Continue; 2]);
-        all.drain();
-        assert_eq!(polled(), [Signal::Close, Signal::Drain]);
+    #[tokio::test]
+    async fn a_signal_is_read_once_and_by_its_connection_alone() {
+        // The waker of a task is recognised again. That of `Waker::noop` may differ from its clone by the address of its vtable.
+        let polls = tokio::spawn(std::future::poll_fn(|cx| {
+            let all = Arc::new(OpenConnections::default());
+            let (first, second) = (all.add(local()), all.add(local()));
+            let (mut signals, mut of_second) = (first.signals(), second.signals());
+            let mut polled = || [signals.poll(cx), of_second.poll(cx)];
+            assert_eq!(polled(), [Signal::Continue; 2]);
+            assert!(all.close_oldest_silent());
+            assert_eq!(polled(), [Signal::Close, Signal::Continue]);
+            assert_eq!(polled(), [Signal::Continue; 2]);
+            all.drain();
+            assert_eq!(polled(), [Signal::Close, Signal::Drain]);
+            std::task::Poll::Ready(())
+        }));
+        polls.await.unwrap();
     }
 
     #[test]
