@@ -198,6 +198,15 @@ impl<'de> Deserialize<'de> for JsonMembers<'de> {
 #[derive(serde::Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
+/// Returns the range of `value`, which must be a slice of this text.
+pub(crate) fn range_in(text: &str, value: &str) -> Range<usize> {
+    // The address of the slice determines its position in the text.
+    let start = (value.as_ptr() as usize).wrapping_sub(text.as_ptr() as usize);
+    let range = start..start.wrapping_add(value.len());
+    debug_assert!(text.get(range.clone()) == Some(value), "a value of another text");
+    range
+}
+
 /// Replacements in one text, at separate positions.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Splices<'a> {
@@ -212,10 +221,7 @@ impl<'a> Splices<'a> {
 
     /// Replaces `value`, which must be a slice of this text, by `json`.
     pub(crate) fn replace(&mut self, value: &str, json: impl Into<Cow<'static, str>>) {
-        // The address of the slice determines its position in the text.
-        let start = (value.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
-        let range = start..start.wrapping_add(value.len());
-        debug_assert!(self.text.get(range.clone()) == Some(value), "a value of another text");
+        let range = range_in(self.text, value);
         debug_assert!(!self.changes.iter().any(|(other, _)| *other == range), "one value is edited twice");
         self.changes.push((range, json.into()));
     }

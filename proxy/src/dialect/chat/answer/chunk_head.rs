@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use crate::wire::json_edit::range_in;
+
 /// The longest remembered text, in bytes. It includes the name of the model.
 const LONGEST: usize = 1024;
 
@@ -39,10 +41,6 @@ impl ChunkHead {
         self.text.clear();
         let text = chunk.get(..end).filter(|text| text.len() <= LONGEST).unwrap_or_default();
         self.text.push_str(text);
-        self.model = model.map(|model| {
-            // The address of the slice determines its position in the chunk.
-            let start = (model.as_ptr() as usize).wrapping_sub(chunk.as_ptr() as usize);
-            start..start.wrapping_add(model.len())
-        });
+        self.model = model.map(|model| range_in(chunk, model));
     }
 }
