@@ -5,6 +5,9 @@ as many nodes, each node with a shard of its own. Each round measures all of the
 a process has to do, the fewer records it writes at once, so each cluster is compared with as many single proxies under the same
 load. `direct` sends each call to the node that holds its trial, as a balancer that hashes the path does, and `any` sends it to
 each node in turn, which forwards it. The processor time of NATS is not included.
+
+Without `--rate`, a client sends its next call when the last one is answered. A cluster answers later, so its nodes are idle for
+longer, and code that runs after a pause is slower. With `--rate`, both sides get the same calls per second.
 """
 
 import argparse
@@ -136,7 +139,8 @@ class Proxies:
     def measure(self, load: "Load", is_direct: bool) -> "Figure":
         """Sends all calls, from several processes if the load has several clients."""
         with multiprocessing.get_context("fork").Pool(load.clients) as pool:
-            shares = [(self.agents, self.calls, load, client, is_direct) for client in range(load.clients)]
+            interval = 1 / (load.rate * self.nodes) if load.rate else 0
+            shares = [(self.agents, self.calls, load, client, is_direct, interval) for client in range(load.clients)]
             before, began = self.processor(), time.monotonic()
             times = sum(pool.starmap(send, shares), [])
             took = time.monotonic() - began
@@ -147,12 +151,14 @@ class Proxies:
 
 @dataclass(frozen=True)
 class Load:
-    """The calls of one measurement."""
+    """The calls of one measurement. `rate` is the number of calls per second and node, and `None` sends the next call when one is
+    answered."""
 
     calls: int
     at_once: int
     tokens: int
     clients: int
+    rate: float | None
 
 
 @dataclass(frozen=True)
@@ -165,19 +171,25 @@ class Figure:
     throughput: float
 
 
-def send(agents: list[int], held: list[tuple[str, int]], load: Load, client: int, is_direct: bool) -> list[float]:
+def send(
+    agents: list[int], held: list[tuple[str, int]], load: Load, client: int, is_direct: bool, interval: float
+) -> list[float]:
     """Sends the calls of one client, and returns their times in seconds. An answer of more than 100 tokens is a stream. `held` has
-    the key and the node of each trial."""
+    the key and the node of each trial. Call `n` of the load is sent `n * interval` seconds after the start, or later if its
+    connection waits for an answer."""
     message = {"role": "user", "content": "hello"}
     stream = load.tokens > 100
     body = json.dumps({"model": "sim", "max_tokens": load.tokens, "stream": stream, "messages": [message]})
     times: list[float] = []
+    started = time.monotonic()
 
     def work(first: int) -> None:
         connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for port in agents]
         for number in range(first, load.calls, load.at_once):
             key, holder = held[number % TRIALS]
             node = holder if is_direct else number // load.at_once % len(agents)
+            if (early := started + number * interval - time.monotonic()) > 0:
+                time.sleep(early)
             began = time.monotonic()
             connections[node].request("POST", f"/t/{key}/v1/chat/completions", body, {"content-type": "application/json"})
             answer = connections[node].getresponse()
@@ -201,6 +213,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--clients", type=int, default=1)
+    parser.add_argument("--rate", type=float)
     arguments = parser.parse_args()
     # The exit ends the servers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -213,7 +226,7 @@ def main() -> None:
         program = arguments.rolltap
         sides = [Proxies(stack, program, directory, upstream, at, nodes) for nodes in NODES for at in (None, servers)]
         kinds = [(side, True) for side in sides] + [(side, False) for side in sides if side.is_cluster and side.nodes > 1]
-        load = Load(arguments.calls, arguments.at_once, arguments.tokens, arguments.clients)
+        load = Load(arguments.calls, arguments.at_once, arguments.tokens, arguments.clients, arguments.rate)
         figures: dict[tuple[int, bool, bool], list[Figure]] = {}
         # The first round warms everything up.
         for round_number in range(arguments.rounds + 1):
@@ -221,8 +234,9 @@ def main() -> None:
                 figure = side.measure(load, is_direct)
                 if round_number > 0:
                     figures.setdefault((side.nodes, side.is_cluster, is_direct), []).append(figure)
+    pace = f"{load.rate:g} per second and node, at most {load.at_once}" if load.rate else f"{load.at_once}"
     print(
-        f"{arguments.rounds} rounds of {load.calls} calls of {load.tokens} tokens, {load.at_once} at once from {load.clients} "
+        f"{arguments.rounds} rounds of {load.calls} calls of {load.tokens} tokens, {pace} at once from {load.clients} "
         "processes; medians"
     )
     for (nodes, is_cluster, is_direct), rounds in sorted(figures.items(), key=lambda figure: (figure[0][0], figure[0][1])):
