@@ -337,6 +337,7 @@ impl Recorder {
         self.call.served_model.take_if(|served| *served == self.call.model);
         self.call.ended_at = clock::now();
         self.call.choices.sort_by_key(|choice| choice.index);
+        release_spare_memory(&mut self.call.choices);
         self.note_versions();
         if status == CallStatus::Complete {
             for flaw in flaws::of_complete(&self.call, self.expected_choices) {
@@ -366,6 +367,15 @@ impl Recorder {
             self.call.flaws.push(flaw);
         }
     }
+}
+
+/// Releases the room into which the lists could still grow. A finished record lives as long as its trial is open.
+fn release_spare_memory(choices: &mut Vec<Choice>) {
+    for choice in &mut *choices {
+        choice.token_ids.shrink_to_fit();
+        choice.logprobs.shrink_to_fit();
+    }
+    choices.shrink_to_fit();
 }
 
 /// Returns the first item for which `is` holds, or adds a new item. The lists are short, so a scan is faster than a map.

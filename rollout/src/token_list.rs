@@ -24,8 +24,8 @@ const CHUNK: usize = 1024;
 pub struct TokenList {
     /// Chunks of exactly [`CHUNK`] ids.
     full: Vec<Arc<[TokenId]>>,
-    /// The last ids, fewer than [`CHUNK`].
-    rest: Vec<TokenId>,
+    /// The last ids, fewer than [`CHUNK`]. Clones share them until one is extended.
+    rest: Arc<Vec<TokenId>>,
 }
 
 impl TokenList {
@@ -73,11 +73,14 @@ impl TokenList {
     /// Returns the first `length` ids, or all if there are fewer. The result shares memory with this list.
     #[must_use]
     pub fn prefix(&self, length: usize) -> Self {
+        if length >= self.len() {
+            return self.clone();
+        }
         let whole = (length / CHUNK).min(self.full.len());
         let begun = self.full.get(whole).map_or(self.rest.as_slice(), Arc::as_ref);
         Self {
             full: self.full.get(..whole).unwrap_or_default().to_vec(),
-            rest: begun.get(..length - whole * CHUNK).unwrap_or(begun).to_vec(),
+            rest: Arc::new(begun.get(..length - whole * CHUNK).unwrap_or(begun).to_vec()),
         }
     }
 
@@ -98,26 +101,25 @@ impl TokenList {
     /// Appends ids.
     pub fn extend_from_slice(&mut self, ids: &[TokenId]) {
         // `rest` always has fewer than `CHUNK` ids, so there is room for at least one.
-        let room = CHUNK - self.rest.len();
-        let Some((fits, mut more)) = ids.split_at_checked(room) else {
-            self.rest.extend_from_slice(ids);
+        let Some((fits, more)) = ids.split_at_checked(CHUNK - self.rest.len()) else {
+            let rest = Arc::make_mut(&mut self.rest);
+            // Exactly, because most lists are extended once, and then live as long as their trial.
+            rest.reserve_exact(ids.len());
+            rest.extend_from_slice(ids);
             return;
         };
-        self.rest.extend_from_slice(fits);
-        self.full.push(self.rest.as_slice().into());
-        self.rest.clear();
-        while let Some((chunk, after)) = more.split_at_checked(CHUNK) {
-            self.full.push(chunk.into());
-            more = after;
-        }
-        self.rest.extend_from_slice(more);
+        let (chunks, rest) = more.as_chunks::<CHUNK>();
+        self.full.reserve_exact(1 + chunks.len());
+        self.full.push(self.rest.iter().chain(fits).copied().collect());
+        self.full.extend(chunks.iter().map(|chunk| Arc::from(chunk.as_slice())));
+        self.rest = Arc::new(rest.to_vec());
     }
 }
 
-/// The memory that several lists use together. A chunk in several lists counts once.
+/// The memory that several lists use together. A chunk or a rest in several lists counts once.
 #[derive(Debug, Default)]
 pub struct Footprint {
-    /// The addresses of the counted chunks.
+    /// The addresses of the counted chunks and rests.
     chunks: HashSet<usize>,
     bytes: usize,
 }
@@ -132,7 +134,9 @@ impl Footprint {
                 self.bytes += size_of::<[TokenId; CHUNK]>();
             }
         }
-        self.bytes += size_of_val(list.rest.as_slice());
+        if self.chunks.insert(Arc::as_ptr(&list.rest).addr()) {
+            self.bytes += size_of_val(list.rest.as_slice());
+        }
     }
 
     /// The sum in bytes.
@@ -143,6 +147,10 @@ impl Footprint {
 
 /// Returns the number of leading ids that are equal in both slices.
 pub fn common_prefix(a: &[TokenId], b: &[TokenId]) -> usize {
+    // Equal prompts share their memory.
+    if std::ptr::eq(a, b) {
+        return a.len();
+    }
     // All ids of a block are compared, because the compiler then compares several at once.
     const BLOCK: usize = 16;
     let is_equal = |(a, b): &(&[TokenId; BLOCK], &[TokenId; BLOCK])| {
@@ -154,10 +162,11 @@ pub fn common_prefix(a: &[TokenId], b: &[TokenId]) -> usize {
 }
 
 impl From<Vec<TokenId>> for TokenList {
-    fn from(ids: Vec<TokenId>) -> Self {
+    fn from(mut ids: Vec<TokenId>) -> Self {
         // A short list has no chunk, so its vector is used without a copy.
         if ids.len() < CHUNK {
-            return Self { full: Vec::new(), rest: ids };
+            ids.shrink_to_fit();
+            return Self { full: Vec::new(), rest: Arc::new(ids) };
         }
         let mut list = Self::default();
         list.extend_from_slice(&ids);
@@ -255,6 +264,16 @@ mod tests {
     }
 
     #[test]
+    fn a_clone_shares_its_memory_until_it_is_extended() {
+        let list = TokenList::from(ids(7, 1500));
+        let mut longer = list.prefix(1500);
+        assert!(Arc::ptr_eq(&list.rest, &longer.rest));
+        longer.extend_from_slice(&ids(3, 10));
+        assert_eq!((list.len(), longer.len(), longer.rest.capacity()), (1500, 1510, 486));
+        assert!(longer.starts_with(&list));
+    }
+
+    #[test]
     fn chunks_in_common_are_counted_once() {
         let list = TokenList::from(ids(7, 5000));
         let (mut longer, other) = (list.prefix(4096), TokenList::from(ids(7, 5000)));
@@ -267,7 +286,7 @@ mod tests {
         let (chunk, pointer) = (CHUNK * size_of::<TokenId>(), size_of::<Arc<[TokenId]>>());
         let alone = 4 * (chunk + pointer) + 904 * size_of::<TokenId>();
         assert_eq!(sum_of(&[&list]), alone);
-        assert_eq!(sum_of(&[&list, &list]), alone + 4 * pointer + 904 * size_of::<TokenId>());
+        assert_eq!(sum_of(&[&list, &list.clone()]), alone + 4 * pointer);
         assert_eq!(sum_of(&[&list, &longer]), alone + chunk + 5 * pointer);
         assert_eq!(sum_of(&[&list, &other]), 2 * alone, "equal ids in memory of their own");
     }

@@ -1,6 +1,7 @@
 //! The path of one call, from the agent's request to the head of its answer.
 
 use std::borrow::Cow;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -84,7 +85,8 @@ impl AgentPlane {
         let call = self.admit(request, fingerprint).await?;
         // The guard ends the call if the agent disconnects at any later step.
         let guard = CallGuard::new(Arc::clone(&call));
-        let answered = async {
+        // Pinned here, because a future that is passed by value is stored twice: as argument and in the select.
+        let answered = pin!(async {
             // Translate: the request becomes one that vLLM answers with token ids and logprobs.
             let TranslatedCall { path, text, facts, adapter } = self.translate(&call, request).await?;
             // Match the prefix: a prompt that continues recorded tokens is sent as those very ids.
@@ -100,7 +102,7 @@ impl AgentPlane {
             } else {
                 self.whole(&call, request, &mut outgoing, sent).await.map(AgentAnswer::Whole)
             }
-        };
+        });
         match unless_sealed(&call, answered).await {
             Ok(answer) => Ok(self.for_agent(answer, guard)),
             Err(error) => Err(failed(&call, error).await),
@@ -231,7 +233,7 @@ fn body_of(request: &AgentRequest<'_, CallEndpoint>, text: Cow<'_, str>) -> Byte
 /// Runs the steps of a call until its trial is sealed.
 async fn unless_sealed<T>(
     call: &InFlightCall,
-    steps: impl Future<Output = Result<T, AgentError>>,
+    steps: Pin<&mut impl Future<Output = Result<T, AgentError>>>,
 ) -> Result<T, AgentError> {
     tokio::select! {
         done = steps => done,
