@@ -76,11 +76,11 @@ impl TokenList {
         if length >= self.len() {
             return self.clone();
         }
-        let whole = (length / CHUNK).min(self.full.len());
+        let whole = length / CHUNK;
         let begun = self.full.get(whole).map_or(self.rest.as_slice(), Arc::as_ref);
         Self {
             full: self.full.get(..whole).unwrap_or_default().to_vec(),
-            rest: Arc::new(begun.get(..length - whole * CHUNK).unwrap_or(begun).to_vec()),
+            rest: Arc::new(begun.get(..length % CHUNK).unwrap_or_default().to_vec()),
         }
     }
 
@@ -120,7 +120,7 @@ impl TokenList {
 #[derive(Debug, Default)]
 pub struct Footprint {
     /// The addresses of the counted chunks and rests.
-    chunks: HashSet<usize>,
+    counted: HashSet<usize>,
     bytes: usize,
 }
 
@@ -130,11 +130,11 @@ impl Footprint {
     pub fn add(&mut self, list: &TokenList) {
         for chunk in &list.full {
             self.bytes += size_of::<Arc<[TokenId]>>();
-            if self.chunks.insert(chunk.as_ptr().addr()) {
+            if self.counted.insert(chunk.as_ptr().addr()) {
                 self.bytes += size_of::<[TokenId; CHUNK]>();
             }
         }
-        if self.chunks.insert(Arc::as_ptr(&list.rest).addr()) {
+        if self.counted.insert(Arc::as_ptr(&list.rest).addr()) {
             self.bytes += size_of_val(list.rest.as_slice());
         }
     }
