@@ -139,8 +139,7 @@ class Proxies:
     def measure(self, load: "Load", is_direct: bool) -> "Figure":
         """Sends all calls, from several processes if the load has several clients."""
         with multiprocessing.get_context("fork").Pool(load.clients) as pool:
-            interval = 1 / (load.rate * self.nodes) if load.rate else 0
-            shares = [(self.agents, self.calls, load, client, is_direct, interval) for client in range(load.clients)]
+            shares = [(self.agents, self.calls, load, client, is_direct) for client in range(load.clients)]
             before, began = self.processor(), time.monotonic()
             times = sum(pool.starmap(send, shares), [])
             took = time.monotonic() - began
@@ -171,17 +170,15 @@ class Figure:
     throughput: float
 
 
-def send(
-    agents: list[int], held: list[tuple[str, int]], load: Load, client: int, is_direct: bool, interval: float
-) -> list[float]:
+def send(agents: list[int], held: list[tuple[str, int]], load: Load, client: int, is_direct: bool) -> list[float]:
     """Sends the calls of one client, and returns their times in seconds. An answer of more than 100 tokens is a stream. `held` has
-    the key and the node of each trial. Call `n` of the load is sent `n * interval` seconds after the start, or later if its
-    connection waits for an answer."""
+    the key and the node of each trial. With a rate, a call is sent when it is due, or later if its connection waits for an
+    answer."""
     message = {"role": "user", "content": "hello"}
     stream = load.tokens > 100
     body = json.dumps({"model": "sim", "max_tokens": load.tokens, "stream": stream, "messages": [message]})
     times: list[float] = []
-    started = time.monotonic()
+    started, interval = time.monotonic(), 1 / (load.rate * len(agents)) if load.rate else 0
 
     def work(first: int) -> None:
         connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for port in agents]
